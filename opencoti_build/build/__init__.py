@@ -1,0 +1,1 @@
+"""The build plan: steps with content keys, their cache and their execution."""

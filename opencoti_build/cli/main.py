@@ -1,0 +1,88 @@
+"""The ``opencoti-build`` program: lazy subcommands, error rendering, exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from opencoti_build import __version__
+from opencoti_build.errors import BugError, OpencotiError
+
+# name -> (module, one-line help shown without importing the module)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "artifact": ("opencoti_build.cli.artifact", "Build the single file and its release folder."),
+    "build": ("opencoti_build.cli.build", "Build one component (the engine for a target)."),
+    "doctor": ("opencoti_build.cli.doctor", "Say which tools are there, missing, and how to get them."),
+    "fetch": ("opencoti_build.cli.fetch", "Bring pinned sources and models into the cache."),
+    "plan": ("opencoti_build.cli.plan", "Show each build step, whether it is cached, and why not."),
+    "series": ("opencoti_build.cli.series", "List, check, apply and show the patches."),
+    "sources": ("opencoti_build.cli.sources", "List the pins."),
+    "verify": ("opencoti_build.cli.verify", "Prove a finished file without running it."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a subcommand's module only when it is used, so that --help stays fast."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, COMMANDS[name][1]) for name in sorted(COMMANDS)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="opencoti-build")
+def cli() -> None:
+    """Turn an upstream pin, a patch series and a recipe into one file that serves a local LLM."""
+
+
+def render_error(error: OpencotiError) -> str:
+    """The error as the user sees it: message and reason, facts, hint."""
+    lines = [f"error: {error.message} [{error.reason}]"]
+    lines += [f"  {key}: {value}" for key, value in error.context.items()]
+    if error.hint:
+        lines.append(f"hint: {error.hint}")
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Run the command line and exit with the code of DESIGN section 7."""
+    args = sys.argv[1:] if argv is None else argv
+    try:
+        cli.main(args=args, prog_name="opencoti-build", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        sys.exit(130)
+    except OpencotiError as error:
+        print(render_error(error), file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.exit(141)
+    except Exception as error:
+        if not isinstance(error, BugError):
+            import traceback
+
+            traceback.print_exc()
+        print(f"bug: {error}\nplease report this with the command you ran", file=sys.stderr)
+        sys.exit(70)
+
+
+if __name__ == "__main__":
+    main()

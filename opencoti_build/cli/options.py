@@ -1,0 +1,42 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from opencoti_build.ui import Ui
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def quiet_option(function: F) -> F:
+    """Add ``--quiet`` (no progress on stderr)."""
+    return click.option("--quiet", "-q", is_flag=True, help="No progress output.")(function)
+
+
+def json_option(function: F) -> F:
+    """Add ``--json`` (the result as JSON on stdout)."""
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(
+        function
+    )
+
+
+def offline_option(function: F) -> F:
+    """Add ``--offline`` (never touch the network)."""
+    return click.option(
+        "--offline", is_flag=True, envvar="OPENCOTI_BUILD_OFFLINE", help="Never touch the network."
+    )(function)
+
+
+def make_ui(quiet: bool) -> Ui:
+    """The Ui for one command run."""
+    return Ui(quiet=quiet)
+
+
+def print_json(value: object) -> None:
+    """Print ``value`` as indented JSON on stdout."""
+    click.echo(json.dumps(value, indent=2, sort_keys=True))

@@ -1,0 +1,1 @@
+"""The single file: zip reader and writer, start script, launcher."""

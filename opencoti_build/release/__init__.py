@@ -1,0 +1,1 @@
+"""Release files: manifest, checksums, notes."""

@@ -1,0 +1,1 @@
+"""The numbered patch series: files, checks and application."""

@@ -1,0 +1,1 @@
+"""Pins, transports, archives, and the import of upstream trees into the object store."""

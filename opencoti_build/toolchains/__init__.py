@@ -1,0 +1,1 @@
+"""Compilers: where they are, what identifies them, which flags they take."""

@@ -1,0 +1,1 @@
+"""Checks of a finished file that never run it."""
