@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from io import RawIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 CHUNK = 1 << 20
 
@@ -15,12 +15,12 @@ def sha256_bytes(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def sha256_stream(stream: BinaryIO) -> str:
+def sha256_stream(stream: RawIOBase) -> str:
     """The sha256 of what is left in ``stream``."""
     digest = hashlib.sha256()
     buffer = bytearray(CHUNK)
     view = memoryview(buffer)
-    while count := stream.readinto(buffer):  # type: ignore[attr-defined]
+    while count := stream.readinto(buffer):
         digest.update(view[:count])
     return digest.hexdigest()
 
@@ -28,7 +28,7 @@ def sha256_stream(stream: BinaryIO) -> str:
 def sha256_file(path: Path) -> str:
     """The sha256 of a file's content."""
     with path.open("rb", buffering=0) as stream:
-        return sha256_stream(stream)  # type: ignore[arg-type]
+        return sha256_stream(stream)
 
 
 def content_key(data: object) -> str:

@@ -15,7 +15,7 @@ from opencoti_build.errors import BugError, OpencotiError
 COMMANDS: dict[str, tuple[str, str]] = {
     "artifact": ("opencoti_build.cli.artifact", "Build the single file and its release folder."),
     "build": ("opencoti_build.cli.build", "Build one component (the engine for a target)."),
-    "doctor": ("opencoti_build.cli.doctor", "Say which tools are there, missing, and how to get them."),
+    "doctor": ("opencoti_build.cli.doctor", "Say which tools are there and how to get the others."),
     "fetch": ("opencoti_build.cli.fetch", "Bring pinned sources and models into the cache."),
     "plan": ("opencoti_build.cli.plan", "Show each build step, whether it is cached, and why not."),
     "series": ("opencoti_build.cli.series", "List, check, apply and show the patches."),
