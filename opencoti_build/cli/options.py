@@ -32,6 +32,17 @@ def offline_option(function: F) -> F:
     )(function)
 
 
+def build_options(function: F) -> F:
+    """Add ``--recipe``, ``--target`` and ``-j``: what is built, and how many jobs at once."""
+    function = click.option(
+        "-j", "--jobs", type=click.IntRange(min=1), help="Compile jobs at once [number of cores]."
+    )(function)
+    function = click.option(
+        "--target", multiple=True, help="Only this target (may be given again) [all]."
+    )(function)
+    return click.option("--recipe", help="Recipe name in recipes/ [the tag].")(function)
+
+
 def make_ui(quiet: bool) -> Ui:
     """The Ui for one command run."""
     return Ui(quiet=quiet)

@@ -1,0 +1,146 @@
+"""Recipes: what to build, as data."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opencoti_build.errors import UsageError
+from opencoti_build.targets import Target
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._]{0,31}")
+_VERSION = re.compile(r"\d+(\.\d+){1,3}")
+_GLIBC = re.compile(r"2\.\d+")
+# Below this, symbol versions that the engine needs do not exist.
+_OLDEST_GLIBC = (2, 28)
+
+
+@dataclass(frozen=True)
+class TargetRecipe:
+    """How the engine for one target is built."""
+
+    target: Target
+    toolchain: str
+    glibc: str
+    cpu_variants: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class VariantRecipe:
+    """One published file: the host under a name."""
+
+    suffix: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A parsed recipe file."""
+
+    path: Path
+    name: str
+    version: str
+    base: str
+    targets: tuple[TargetRecipe, ...]
+    variants: tuple[VariantRecipe, ...]
+
+    def file_name(self, tag: str, variant: VariantRecipe) -> str:
+        """The published name of ``variant``, such as ``name-0.10.3-c3-x86_64.llamafile``."""
+        return f"{self.name}-{self.version}-{tag}{variant.suffix}"
+
+    def select(self, names: tuple[str, ...]) -> tuple[TargetRecipe, ...]:
+        """The targets called ``names`` (all when empty).
+
+        Raises UsageError ``target-not-in-recipe``.
+        """
+        known = {str(item.target): item for item in self.targets}
+        for name in names:
+            if name not in known:
+                raise UsageError(
+                    "target-not-in-recipe",
+                    f"the recipe does not build {name}",
+                    context={"recipe": self.path, "targets": ", ".join(known)},
+                )
+        return tuple(known[name] for name in dict.fromkeys(names)) if names else self.targets
+
+
+def check_tag(tag: str) -> str:
+    """``tag`` when it may be part of a file name and of the version string.
+
+    Raises UsageError ``bad-tag``.
+    """
+    if not _TAG.fullmatch(tag):
+        raise UsageError(
+            "bad-tag",
+            f"{tag!r} cannot be a release tag",
+            hint="use up to 32 letters, digits, '.' and '_', starting with a letter or digit",
+        )
+    return tag
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read a recipe. Raises UsageError ``recipe-missing`` or ``recipe-invalid``."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        others = ", ".join(sorted(item.stem for item in path.parent.glob("*.toml")))
+        raise UsageError(
+            "recipe-missing", f"no recipe {path.name}", context={"recipes": others or "none"}
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise _invalid(path, str(error)) from None
+    try:
+        return _parse(path, data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"missing key {error}" if isinstance(error, KeyError) else str(error)
+        raise _invalid(path, what) from None
+
+
+def _parse(path: Path, data: Mapping[str, Any]) -> Recipe:
+    _only(data, {"format", "name", "version", "base", "targets", "variants"})
+    if data["format"] != 1:
+        raise ValueError(f"format {data['format']!r} is not 1")
+    if not _VERSION.fullmatch(data["version"]):
+        raise ValueError(f"version {data['version']!r} is not like 0.10.3")
+    targets = tuple(_target(name, table) for name, table in data["targets"].items())
+    variants = tuple(_variant(table) for table in data["variants"])
+    if not targets or not variants:
+        raise ValueError("a recipe needs at least one target and one variant")
+    if len({item.suffix for item in variants}) != len(variants):
+        raise ValueError("two variants have the same suffix")
+    return Recipe(path, str(data["name"]), data["version"], str(data["base"]), targets, variants)
+
+
+def _target(name: str, table: Mapping[str, Any]) -> TargetRecipe:
+    _only(table, {"toolchain", "glibc", "cpu_variants"})
+    if table["toolchain"] != "zig":
+        raise ValueError(f"toolchain {table['toolchain']!r} of {name} is unknown; known: zig")
+    glibc = table["glibc"]
+    if not _GLIBC.fullmatch(glibc) or tuple(map(int, glibc.split("."))) < _OLDEST_GLIBC:
+        raise ValueError(f"glibc {glibc!r} of {name} is not 2.28 or newer")
+    variants = tuple(str(item) for item in table["cpu_variants"])
+    return TargetRecipe(Target(name), table["toolchain"], glibc, variants)
+
+
+def _variant(table: Mapping[str, Any]) -> VariantRecipe:
+    _only(table, {"suffix"})
+    if not re.fullmatch(r"-[A-Za-z0-9._-]+", table["suffix"]):
+        raise ValueError(f"suffix {table['suffix']!r} is not like -x86_64.llamafile")
+    return VariantRecipe(table["suffix"])
+
+
+def _only(table: Mapping[str, Any], allowed: set[str]) -> None:
+    if unknown := sorted(set(table) - allowed):
+        raise ValueError(f"unknown key {unknown[0]!r}")
+
+
+def _invalid(path: Path, what: str) -> UsageError:
+    return UsageError("recipe-invalid", f"{path.name}: {what}", context={"recipe": path})

@@ -1,0 +1,103 @@
+"""The zig toolchain: clang, lld, libc and libc++ for every target from one PyPI package."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from opencoti_build.digest import content_key
+from opencoti_build.paths import write_atomic
+from opencoti_build.targets import Target
+from opencoti_build.toolchains.tools import Tool, tool
+
+# zig would otherwise compile for the machine it runs on when target and host agree.
+_CPU = {Target.X86_64_LINUX: "x86_64_v2"}
+# Absolute names (as CMake passes them) and relative ones (as ccache rewrites them) both become
+# names inside the source tree, so that __FILE__ never shows this machine.
+_PREFIX_MAPS = (
+    ' ${OPENCOTI_BUILD:+"-ffile-prefix-map=$OPENCOTI_BUILD=build"'
+    ' "-ffile-prefix-map=$OPENCOTI_SOURCE/="'
+    ' "-ffile-prefix-map=$OPENCOTI_SOURCE_RELATIVE/="}'
+)
+_TRIPLE = {Target.X86_64_LINUX: "x86_64-linux-gnu"}
+
+
+@dataclass(frozen=True)
+class ZigToolchain:
+    """Compilers for one target, as wrapper scripts that CMake and ccache can call."""
+
+    zig: Tool
+    target: Target
+    glibc: str
+
+    @property
+    def triple(self) -> str:
+        """The target as zig names it, with the glibc that caps symbol versions."""
+        return f"{_TRIPLE[self.target]}.{self.glibc}"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Arguments that go before every other argument of the compiler."""
+        return ("-target", self.triple, f"-mcpu={_CPU[self.target]}")
+
+    def to_key(self) -> dict[str, object]:
+        """What of the toolchain can change a build's output."""
+        return {"toolchain": "zig", "zig": self.zig.to_key(), "flags": list(self.flags)}
+
+    def cmake_platform(self) -> dict[str, str]:
+        """CMake variables that name the target platform."""
+        return {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "x86_64"}
+
+    def write_wrappers(self, folder: Path) -> Wrappers:
+        """Write cc, c++, ar and ranlib into a folder named by the toolchain's key."""
+        bin_dir = folder / f"zig-{self.zig.version}-{self.target}-{content_key(self.to_key())[:12]}"
+        commands = {
+            "cc": ["cc", *self.flags],
+            "c++": ["c++", *self.flags],
+            "ar": ["ar"],
+            "ranlib": ["ranlib"],
+            # Tools that run during the build: static, so that any Linux can start them.
+            "host-c++": ["c++", "-target", f"{platform.machine()}-linux-musl"],
+        }
+        for name, args in commands.items():
+            maps = _PREFIX_MAPS if name in ("cc", "c++") else ""
+            program = shlex.quote(str(self.zig.path))
+            text = f'#!/bin/sh\nexec {program} {shlex.join(args)}{maps} "$@"\n'
+            script = bin_dir / name
+            if not script.is_file() or script.read_text() != text:
+                write_atomic(script, text.encode(), mode=0o755)
+        return Wrappers(bin_dir)
+
+
+@dataclass(frozen=True)
+class Wrappers:
+    """The folder with the wrapper scripts of one toolchain."""
+
+    folder: Path
+
+    @property
+    def cc(self) -> Path:
+        return self.folder / "cc"
+
+    @property
+    def cxx(self) -> Path:
+        return self.folder / "c++"
+
+    @property
+    def ar(self) -> Path:
+        return self.folder / "ar"
+
+    @property
+    def host_cxx(self) -> Path:
+        return self.folder / "host-c++"
+
+    @property
+    def ranlib(self) -> Path:
+        return self.folder / "ranlib"
+
+
+def zig_toolchain(target: Target, glibc: str) -> ZigToolchain:
+    """The installed zig for ``target``. Raises BuildError ``tool-missing``."""
+    return ZigToolchain(tool("zig"), target, glibc)

@@ -1,0 +1,76 @@
+"""One artifact, one plain server and the models, built or fetched once for all engine tests."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from opencoti_build.build.context import BuildContext, make_context
+from opencoti_build.build.engine import EngineBuilder
+from opencoti_build.build.pipeline import Pipeline
+from opencoti_build.release.folder import Release, make_release
+from opencoti_build.sources.fetch import FetchContext, ensure_file
+from opencoti_build.sources.pins import load_pins
+from opencoti_build.ui import Ui
+
+TAG = "test"
+
+
+@dataclass(frozen=True)
+class Built:
+    """The release under test and the pipeline that made it."""
+
+    context: BuildContext
+    pipeline: Pipeline
+    release: Release
+
+    @property
+    def file(self) -> Path:
+        return self.release.artifacts[0]
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """``artifact --tag test``, from the cache when nothing changed."""
+    context = make_context(TAG, ui=Ui(bars=False))
+    pipeline = Pipeline.prepare(context)
+    return Built(context, pipeline, make_release(pipeline, tmp_path_factory.mktemp("dist") / TAG))
+
+
+@pytest.fixture(scope="session")
+def plain_server(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same tree's ordinary ``llama-server``, built in the same folder."""
+    out = tmp_path_factory.mktemp("plain")
+    pipeline = built.pipeline
+    spec = pipeline.spec(built.context.targets[0])
+    builder = EngineBuilder(spec, pipeline.workspace.path, built.context.cache, built.context.ui)
+    builder.build(out, None, pipeline.workspace.owner, goals=("opencoti-engine", "llama-server"))
+    return out / "llama-server"
+
+
+def _model(built: Built, name: str) -> Path:
+    pins = load_pins(built.context.project.vendor)
+    return ensure_file(pins[name], FetchContext(built.context.cache, built.context.ui))
+
+
+@pytest.fixture(scope="session")
+def smollm2(built: Built) -> Path:
+    """SmolLM2-135M-Instruct."""
+    return _model(built, "smollm2-135m-instruct")
+
+
+@pytest.fixture(scope="session")
+def gemma3(built: Built) -> Path:
+    """Gemma-3-270M, a model with sliding-window attention."""
+    return _model(built, "gemma-3-270m")
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment with a home of its own, so that no test touches the user's."""
+    folder = tmp_path_factory.mktemp("home")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("LLAMA_")}
+    return {**kept, "HOME": str(folder)}
