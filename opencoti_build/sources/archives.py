@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO
 
 from opencoti_build.digest import CHUNK
 from opencoti_build.errors import SourceError
 from opencoti_build.sources.safety import NameGuard, check_link, check_name
-from opencoti_build.sources.tree import FileMode, ImportFile, unsafe_archive
+from opencoti_build.sources.tree import FileMode, Files, ImportFile, unsafe_archive
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
@@ -31,7 +31,7 @@ class _Entry:
     hard_link: str | None = None
 
 
-def read_tree(archive: Path, member: str | None) -> Iterator[ImportFile]:
+def read_tree(archive: Path, member: str | None) -> Files:
     """The files below the folder ``member`` (None: all), named from there, in archive order.
 
     Every entry of the archive is checked, not only those below ``member``. Raises SourceError
@@ -145,7 +145,7 @@ def _open_tar(archive: Path, stack: ExitStack) -> tarfile.TarFile:
 
     import zstandard
 
-    plain = stack.enter_context(tempfile.TemporaryFile(dir=archive.parent))
+    plain = stack.enter_context(tempfile.TemporaryFile(dir=archive.parent))  # noqa: SIM115
     with archive.open("rb") as stream:
         try:
             zstandard.ZstdDecompressor().copy_stream(stream, plain)
@@ -158,6 +158,7 @@ def _open_tar(archive: Path, stack: ExitStack) -> tarfile.TarFile:
 def _tar_entries(tar: tarfile.TarFile) -> Iterator[_Entry]:
     import io
 
+    earlier: dict[str, tarfile.TarInfo] = {}
     for info in tar:
 
         def content(info: tarfile.TarInfo = info) -> IO[bytes]:
@@ -171,13 +172,10 @@ def _tar_entries(tar: tarfile.TarFile) -> Iterator[_Entry]:
 
         def hard(info: tarfile.TarInfo = info) -> IO[bytes]:
             # Only earlier regular files count: what tar itself would link to.
-            goal = info.linkname
-            for earlier in tar.members:
-                if earlier is info:
-                    break
-                if earlier.name == goal and earlier.isreg():
-                    return cast("IO[bytes]", tar.extractfile(earlier))
-            raise unsafe_archive(info.name, f"the hard link's target {goal!r} is not there")
+            if info.linkname in earlier:
+                return content(earlier[info.linkname])
+            why = f"the hard link's target {info.linkname!r} is no earlier file"
+            raise unsafe_archive(info.name, why)
 
         mode = FileMode.EXECUTABLE if info.mode & 0o100 else FileMode.FILE
         if info.isdir():
@@ -188,6 +186,7 @@ def _tar_entries(tar: tarfile.TarFile) -> Iterator[_Entry]:
             yield _Entry(info.name, mode, hard, hard_link=info.linkname)
         elif info.isreg():
             yield _Entry(info.name, mode, content)
+            earlier[info.name] = info
         else:
             raise unsafe_archive(info.name, "it is a device, a pipe or of an unknown type")
 

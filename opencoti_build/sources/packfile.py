@@ -86,7 +86,8 @@ class PackWriter:
         for count in counts:
             total += count
             fanout.append(total)
-        offsets, large = [], []
+        offsets: list[int] = []
+        large: list[int] = []
         for oid in ids:
             offset = self._rows[oid][0]
             if offset >= _LARGE:

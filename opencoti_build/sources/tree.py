@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Union
 
 from opencoti_build.errors import SourceError
 
@@ -28,6 +27,10 @@ class ImportFile:
     data: bytes
 
 
+# The files of one tree, read one at a time. Close it when not used up: it may hold a lock.
+Files = Generator[ImportFile, None, None]
+
+
 def object_id(kind: str, data: bytes) -> bytes:
     """The 20-byte git id of an object of ``kind`` ("blob", "tree") with content ``data``."""
     header = f"{kind} {len(data)}\0".encode("ascii")
@@ -46,7 +49,7 @@ def unsafe_archive(member: str, why: str) -> SourceError:
 
 @dataclass
 class _Folder:
-    entries: dict[str, Union[tuple[FileMode, bytes], _Folder]] = field(default_factory=dict)
+    entries: dict[str, tuple[FileMode, bytes] | _Folder] = field(default_factory=dict)
 
 
 class TreeBuilder:
