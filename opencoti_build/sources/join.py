@@ -67,7 +67,7 @@ def from_mirror(pin: Pin, folder: Path, context: FetchContext) -> Path:
             else [getattr(way, "member", None)]
         )
         paths = [mirror.find_archive(folder, archive) for archive in way.archives]
-        pieces = [(p, m) for p, m in zip(paths, members) if p is not None]  # noqa: B905
+        pieces = [(p, m) for p, m in zip(paths, members, strict=True) if p is not None]
         if pieces and len(pieces) == len(members):
             return _join(pin, pieces, context)
     raise mirror.unusable(folder, pin, "no file of that name and hash is in it")
