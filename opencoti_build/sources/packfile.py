@@ -11,6 +11,7 @@ import hashlib
 import os
 import struct
 import tempfile
+import time
 import zlib
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from opencoti_build.sources.tree import object_id
 _TYPES = {"blob": 3, "tree": 2}
 _LEVEL = 1
 _LARGE = 1 << 31
+_STALE = 3600.0  # seconds
 
 
 class PackWriter:
@@ -32,6 +34,11 @@ class PackWriter:
         self._offset = 12
 
     def __enter__(self) -> PackWriter:
+        for stale in self._folder.glob("tmp_*"):
+            # Left by a killed process: a living one writes every few seconds.
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - stale.stat().st_mtime > _STALE:
+                    stale.unlink()
         handle, name = tempfile.mkstemp(prefix="tmp_pack_", dir=self._folder)
         self._path = Path(name)
         self._file = os.fdopen(handle, "w+b", buffering=1 << 20)
