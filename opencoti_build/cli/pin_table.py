@@ -33,7 +33,9 @@ def print_table(header: list[str], rows: list[list[str]]) -> None:
     """Print columns on stdout, as wide as they need to be."""
     widths = [max(len(row[n]) for row in [header, *rows]) for n in range(len(header))]
     for row in [header, *rows]:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        click.echo(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def size_text(size: int | None) -> str:

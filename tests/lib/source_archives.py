@@ -38,7 +38,9 @@ def make_tar(*entries: tuple[tarfile.TarInfo, bytes], mode: str = "w:gz") -> byt
     return out.getvalue()
 
 
-def tree_tar(prefix: str = "pkg-1.0/", files: Mapping[str, bytes] = TREE, mode: str = "w:gz") -> bytes:
+def tree_tar(
+    prefix: str = "pkg-1.0/", files: Mapping[str, bytes] = TREE, mode: str = "w:gz"
+) -> bytes:
     """A tar archive of a tree; ``*.sh`` is executable."""
     entries = [
         tar_entry(prefix + name, data, mode=0o755 if name.endswith(".sh") else 0o644)
@@ -52,7 +54,9 @@ def tree_zip(prefix: str = "pkg-1.0/", files: Mapping[str, bytes] = TREE) -> byt
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
-            archive.writestr(zip_info(prefix + name, 0o755 if name.endswith(".sh") else 0o644), data)
+            archive.writestr(
+                zip_info(prefix + name, 0o755 if name.endswith(".sh") else 0o644), data
+            )
     return out.getvalue()
 
 

@@ -109,9 +109,7 @@ def test_wrong_hash(server: FileServer, tmp_path: Path, good_digits: int) -> Non
 
 @pytest.mark.parametrize("length", [True, False])
 @pytest.mark.parametrize("data", [DATA + b"x", DATA * 20])
-def test_too_long_is_cut_off(
-    server: FileServer, tmp_path: Path, data: bytes, length: bool
-) -> None:
+def test_too_long_is_cut_off(server: FileServer, tmp_path: Path, data: bytes, length: bool) -> None:
     server.files["/f.bin"] = data
     server.length = length
     where = context(tmp_path)

@@ -91,9 +91,7 @@ def test_archive_url_and_bare_file(server: FileServer, tmp_path: Path) -> None:
     assert ensure_file(bare, context(tmp_path)).read_bytes() == MODEL
 
 
-def test_huggingface(
-    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_huggingface(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     revision = "1" * 40
     server.files[f"/org/repo/resolve/{revision}/m.gguf"] = MODEL
