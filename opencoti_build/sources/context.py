@@ -67,9 +67,10 @@ class FetchContext:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn "no space left" and "read-only" of the system into SourceErrors.
+    """Turn the system's refusals into SourceErrors; ``folder`` is the cache or a part of it.
 
-    Raises ``disk-full`` or ``cache-not-writable``; other errors pass.
+    Raises ``disk-full``, ``cache-not-writable`` or, for a file outside of the cache,
+    ``not-readable``; other errors pass.
     """
     try:
         yield
@@ -77,6 +78,12 @@ def disk_errors(folder: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise disk_full(folder) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            if error.filename and not Path(error.filename).is_relative_to(folder):
+                raise SourceError(
+                    "not-readable",
+                    f"cannot read {error.filename}: {error.strerror}",
+                    context={"path": error.filename},
+                ) from error
             raise SourceError(
                 "cache-not-writable",
                 f"cannot write to the cache: {error.strerror}",

@@ -40,7 +40,7 @@ def download(
     ``disk-full``, or what ``find`` raises.
     """
     target = context.blob(archive.sha256, archive.filename)
-    with disk_errors(context.cache.downloads):
+    with disk_errors(context.cache.root):
         context.cache.downloads.mkdir(parents=True, exist_ok=True)
         with context.locked(f"blob-{archive.sha256}", archive.filename):
             if cached(archive, context):

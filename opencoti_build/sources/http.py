@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
@@ -33,7 +34,8 @@ def make_session(retry: Retry) -> requests.Session:
     session.headers["User-Agent"] = f"opencoti-build/{__version__}"
     # The bytes as they are: a content coding would change their count and hash.
     session.headers["Accept-Encoding"] = "identity"
-    if certificates := os.environ.get("PIP_CERT"):
+    certificates = os.environ.get("PIP_CERT", "")
+    if Path(certificates).is_file():
         session.verify = certificates
     return session
 

@@ -83,6 +83,9 @@ class ObjectStore:
     def _open(self) -> pygit2.Repository:
         import pygit2
 
+        # A cache may be a volume of another user (containers). The check protects from hooks and
+        # commands in a foreign repository's configuration; libgit2 runs neither.
+        pygit2.settings.owner_validation = False
         return pygit2.Repository(str(self.path), pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
 
     def _create(self) -> None:

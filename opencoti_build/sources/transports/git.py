@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _SUBMODULE = 0o160000
 _FOLDER = 0o040000
 _DEEPEST = 10
+_ATTEMPTS = 3
 _SCHEMES = "http:https:ssh:git"
 
 
@@ -81,8 +83,8 @@ class _Reader:
             raise _bad_submodule(prefix, f"nested more than {_DEEPEST} deep")
         path = self.folder / f"{len(list(self.folder.iterdir()))}.git"
         self.context.ui.info(f"git fetch {public(url)} {commit[:12]}")
-        self._git("init", "-q", "--bare", str(path))
-        self._git("-C", str(path), "fetch", "-q", "--depth=1", "--no-tags", "--", url, commit)
+        self._git("init", "-q", "--bare", "--template=", str(path))
+        self._fetch(path, url, commit)
         repository = pygit2.Repository(str(path), pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
         tree = repository[commit].peel(pygit2.Tree)
         urls: dict[str, str] = {}
@@ -90,6 +92,22 @@ class _Reader:
             urls = self._submodule_urls(path, commit, url)
         yield from self._walk(repository, tree, "", prefix, urls, depth)
         shutil.rmtree(path)
+
+    def _fetch(self, path: Path, url: str, commit: str) -> None:
+        """Fetch one commit; a failure is tried again, as the network may be to blame."""
+        slow = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60")
+        attempts = min(_ATTEMPTS, self.context.retry.attempts)
+        for failures in range(1, attempts + 1):
+            try:
+                where = ("-C", str(path), *slow)
+                self._git(*where, "fetch", "-q", "--depth=1", "--no-tags", "--", url, commit)
+                return
+            except SourceError as error:
+                if failures == attempts or error.reason != "git-failed":
+                    raise
+                wait = self.context.retry.wait(failures)
+                self.context.ui.info(f"{error.context['why']}; trying again in {wait:.1f} s")
+                time.sleep(wait)
 
     def _walk(
         self,
@@ -180,7 +198,7 @@ class _Reader:
             lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
             raise SourceError(
                 "git-failed",
-                f"git {arguments[0] if arguments[0] != '-C' else arguments[2]} failed",
+                f"git could not fetch {public(self.transport.url)}",
                 context={"url": public(self.transport.url), "why": lines[-1] if lines else "?"},
             )
         return done.stdout.decode("utf-8", "surrogateescape")

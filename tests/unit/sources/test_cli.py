@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from opencoti_build.cli.main import main
 from tests.lib.file_server import FileServer
 from tests.lib.source_archives import tree_tar, tree_zip
 from tests.lib.source_pins import TREE_ID, archive
@@ -52,72 +52,85 @@ def project(tmp_path: Path, server: FileServer) -> Path:
     return root
 
 
-def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {
-        "OPENCOTI_BUILD_PROJECT": str(project),
-        "OPENCOTI_BUILD_CACHE": str(project.parent / "cache"),
-        "PYTHONPATH": str(ROOT),
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "opencoti_build.cli.main", *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=project.parent,
-    )
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
 
 
-def test_default_then_present(project: Path) -> None:
-    done = run(project, "fetch")
-    assert done.returncode == 0, done.stderr
-    row = done.stdout.splitlines()[1]
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the program in this process."""
+    monkeypatch.setenv("OPENCOTI_BUILD_PROJECT", str(project))
+    monkeypatch.setenv("OPENCOTI_BUILD_CACHE", str(project.parent / "cache"))
+    monkeypatch.chdir(project)
+
+    def go(*arguments: str) -> Done:
+        code: object = 0
+        try:
+            main(list(arguments))
+        except SystemExit as stop:
+            code = stop.code
+        captured = capsys.readouterr()
+        return Done(int(str(code or 0)), captured.out, captured.err)
+
+    return go
+
+
+def test_default_then_present(run: Run) -> None:
+    done = run("fetch")
+    assert done.code == 0, done.err
+    row = done.out.splitlines()[1]
     assert "llama.cpp" in row and TREE_ID in row and row.endswith("fetched")
-    assert "models are optional" in done.stderr
-    done = run(project, "fetch", "--offline", "--quiet", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert [row["status"] for row in json.loads(done.stdout)] == ["present"]
+    assert "models are optional" in done.err
+    done = run("fetch", "--offline", "--quiet", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert [row["status"] for row in json.loads(done.out)] == ["present"]
 
 
-def test_all_and_list(project: Path) -> None:
-    done = run(project, "fetch", "--all", "--json")
-    assert done.returncode == 0, done.stderr
-    rows = {row["name"]: row for row in json.loads(done.stdout)}
+def test_all_and_list(run: Run) -> None:
+    done = run("fetch", "--all", "--json")
+    assert done.code == 0, done.err
+    rows = {row["name"]: row for row in json.loads(done.out)}
     assert {name: row["status"] for name, row in rows.items()} == {
         "llama.cpp": "fetched",
         "mod": "fetched",
         "unlocked": "not locked",
     }
     assert Path(rows["mod"]["where"]).read_bytes() == MODEL
-    listed = run(project, "sources", "list", "--json")
-    states = [row["status"] for row in json.loads(listed.stdout)]
+    listed = run("sources", "list", "--json")
+    states = [row["status"] for row in json.loads(listed.out)]
     assert states == ["present", "present", "not locked"]
-    table = run(project, "sources", "list").stdout.splitlines()
+    table = run("sources", "list").out.splitlines()
     assert table[0].startswith("name") and len(table) == 4
 
 
-def test_offline_names_all(project: Path) -> None:
-    done = run(project, "fetch", "llama.cpp", "mod", "--offline")
-    assert done.returncode == 3
-    assert "[offline-missing]" in done.stderr
-    assert "pkg-1.0.tar.gz" in done.stderr and "m-1.0.whl" in done.stderr
-    assert done.stdout.count("failed") == 2
+def test_offline_names_all(run: Run) -> None:
+    done = run("fetch", "llama.cpp", "mod", "--offline")
+    assert done.code == 3
+    assert "[offline-missing]" in done.err
+    assert "pkg-1.0.tar.gz" in done.err and "m-1.0.whl" in done.err
+    assert done.out.count("failed") == 2
 
 
-def test_refusals(project: Path) -> None:
-    done = run(project, "fetch", "unlocked")
-    assert (done.returncode, "[pin-not-locked]" in done.stderr) == (3, True)
-    done = run(project, "fetch", "nope")
-    assert (done.returncode, "[unknown-pin]" in done.stderr) == (2, True)
-    assert run(project, "fetch", "mod", "--all").returncode == 2
-    assert run(project, "fetch", "--mirror", "nowhere").returncode == 2
+def test_refusals(run: Run) -> None:
+    done = run("fetch", "unlocked")
+    assert (done.code, "[pin-not-locked]" in done.err) == (3, True)
+    done = run("fetch", "nope")
+    assert (done.code, "[unknown-pin]" in done.err) == (2, True)
+    assert run("fetch", "mod", "--all").code == 2
+    assert run("fetch", "--mirror", "nowhere").code == 2
 
 
-def test_several_failures(project: Path, server: FileServer) -> None:
+def test_several_failures(run: Run, server: FileServer) -> None:
     server.files.clear()
-    done = run(project, "fetch", "llama.cpp", "mod")
-    assert done.returncode == 3
-    assert "[fetch-failed]" in done.stderr and "Traceback" not in done.stderr
+    done = run("fetch", "llama.cpp", "mod")
+    assert done.code == 3
+    assert "[fetch-failed]" in done.err and "Traceback" not in done.err
 
 
 @pytest.mark.network

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 from pathlib import Path
 
@@ -67,6 +68,14 @@ def test_remember(tmp_path: Path) -> None:
     store.remember("k", store.import_files(tree_files()))
     assert store.remembered("k") == TREE_ID
     assert store.remembered("j") is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_cache_of_another_user(tmp_path: Path) -> None:
+    store = ObjectStore(tmp_path / "o.git")
+    store.import_files(tree_files())
+    os.chown(store.path, 12345, 12345)
+    assert store.has_tree(TREE_ID)
 
 
 def import_in_process(path: Path, n: int) -> None:
