@@ -1,0 +1,1 @@
+"""Ways to bring a pin's bytes here: one module for each way."""
