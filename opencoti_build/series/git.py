@@ -37,6 +37,7 @@ _SETTINGS = (
     "core.sparseCheckout=false",
     "core.splitIndex=false",
     "core.untrackedCache=false",
+    "fastimport.unpackLimit=1",
     "apply.ignoreWhitespace=no",
     "apply.whitespace=nowarn",
     "checkout.workers=0",
@@ -83,7 +84,7 @@ class Git:
         is not 0.
         """
         settings = [part for setting in _SETTINGS for part in ("-c", setting)]
-        command = [find_git(), "--no-pager", "--no-optional-locks", *settings, *args]
+        command = [find_git(), "--no-pager", *settings, *args]
         done = subprocess.run(
             command,
             input=data,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from opencoti_build.errors import SeriesError
 from opencoti_build.series.diff import ZERO_ID, FileChange
+from opencoti_build.series.exact import BlobReader, NewCommit, exact_files, store_commits
 from opencoti_build.series.git import IDENTITY_EMAIL, IDENTITY_NAME, Git
 from opencoti_build.series.outcome import Conflict, Outcome, PatchStatus
 from opencoti_build.series.patch import Patch
@@ -81,7 +82,12 @@ def make_plan(
         start += 1
     with ui.task("applying patches", total=len(series.patches)) as task:
         task.update(done=start)
-        planner.load()
+        planner.read_entries()
+        fitting = planner.take_exact(series.patches[start:])
+        start += fitting
+        task.update(done=start)
+        if start < len(series.patches):
+            git.run("read-tree", planner.tree)
         for patch in series.patches[start:]:
             planner.take(patch)
             task.advance()
@@ -110,13 +116,31 @@ class _Planner:
         self.statuses.append(PatchStatus(result.number, result.name, result.outcome))
         self.tree, self.top = result.tree, result.commit
 
-    def load(self) -> None:
-        """Read the tree so far into the index and into memory."""
-        self.git.run("read-tree", self.tree)
+    def read_entries(self) -> None:
+        """Read which files the tree holds so far."""
         for line in self.git.fields("ls-tree", "-r", "-z", self.tree):
             head, _, path = line.partition("\t")
             mode, _, blob = head.split(" ")
             self._entries[path] = _Entry(mode, blob)
+
+    def take_exact(self, patches: Sequence[Patch]) -> int:
+        """Take the patches at the start that meet exactly their pre-images; returns how many."""
+        ids = [file.old_blob for patch in patches for file in patch.files if file.old_blob]
+        blobs = BlobReader(self.git, sorted({*ids} - {ZERO_ID}))
+        commits: list[NewCommit] = []
+        for patch in patches:
+            fits = all(_was(self._now(file), file) for file in patch.files)
+            files = exact_files(patch, blobs) if fits else None
+            if files is None:
+                break
+            commits.append(NewCommit(patch.author, _date(patch), _message(patch), files))
+            self._entries.update({file.path: _Entry(file.mode, file.blob) for file in files})
+        if not commits:
+            return 0
+        stored = store_commits(self.git, self.top, commits)
+        for patch, (commit, tree) in zip(patches, stored, strict=False):
+            self._good(patch, Outcome.APPLIED, commit, tree)
+        return len(stored)
 
     def take(self, patch: Patch) -> None:
         status, changed, tree = self._try(patch)
@@ -124,14 +148,17 @@ class _Planner:
             self._failed.append(patch)
             self.statuses.append(status)
             return
-        date = f"@{int(patch.date.timestamp())} {patch.date:%z}"
-        message = f"{patch.message}{NAME_TRAILER}: {patch.name}\n"
-        commit = _commit(self.git, tree, self.top, message, patch.author, date)
+        commit = _commit(
+            self.git, tree, self.top, _message(patch), patch.author, f"@{_date(patch)}"
+        )
         self._entries.update(changed)
+        self._good(patch, status.outcome, commit, tree)
+
+    def _good(self, patch: Patch, outcome: Outcome, commit: str, tree: str) -> None:
         self.tree, self.top = tree, commit
-        self.statuses.append(status)
+        self.statuses.append(PatchStatus(patch.number, patch.name, outcome))
         self.commits.append(
-            PatchResult(patch.number, patch.name, patch.sha256, commit, tree, status.outcome)
+            PatchResult(patch.number, patch.name, patch.sha256, commit, tree, outcome)
         )
 
     def _try(self, patch: Patch) -> tuple[PatchStatus, dict[str, _Entry], str]:
@@ -255,6 +282,14 @@ def _was(entry: _Entry, file: FileChange) -> bool:
 
 def _became(entry: _Entry, file: FileChange) -> bool:
     return entry.mode == file.new_mode and file.new_blob in ("", entry.blob)
+
+
+def _message(patch: Patch) -> str:
+    return f"{patch.message}{NAME_TRAILER}: {patch.name}\n"
+
+
+def _date(patch: Patch) -> str:
+    return f"{int(patch.date.timestamp())} {patch.date:%z}"
 
 
 def _commit(git: Git, tree: str, parent: str | None, message: str, author: str, date: str) -> str:

@@ -110,6 +110,7 @@ class Workspace:
 
     def state(self) -> State:
         """What HEAD and the work tree are now. Raises SeriesError ``git-failed``."""
+        # This also refreshes the index, so that the next look does not read fresh files again.
         fields = self.git.fields("status", "--porcelain=v1", "-z", "--no-renames")
         dirty = tuple(field[3:] for field in fields)
         ids = self.git.run("rev-parse", "--verify", "-q", "HEAD", "HEAD^{tree}", check=False)
