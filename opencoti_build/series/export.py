@@ -1,0 +1,226 @@
+"""Write the commits of a workspace back as patch files, without churn.
+
+The name of a patch travels in its commit as the line ``Patch: NNNN-slug``: apply adds it below
+the trailers, export takes it away again, and it survives amend, rebase and cherry-pick. A commit
+without that line is new and needs a number. What apply made, export writes back byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from opencoti_build.digest import sha256_bytes
+from opencoti_build.errors import SeriesError
+from opencoti_build.paths import write_atomic
+from opencoti_build.series.git import Git
+from opencoti_build.series.mail import Mail, render_mail
+from opencoti_build.series.outcome import DoesNotApplyError
+from opencoti_build.series.patch import Patch, patch_from_bytes
+from opencoti_build.series.plan import make_plan
+from opencoti_build.series.series import InvalidSeriesError, Problem, Series, make_series
+from opencoti_build.series.trailers import NAME_TRAILER
+from opencoti_build.series.workspace import Workspace
+from opencoti_build.ui import Ui
+
+_NAME_LINE = re.compile(rf"^{NAME_TRAILER}: (\d{{4}}-[a-z0-9-]+)\n?", re.M)
+_AUTHOR = re.compile(r"author (.*) (\d+) ([+-]\d{4})")
+_SLUG_LENGTH = 60
+_DIFF = (
+    "diff-tree",
+    "--no-commit-id",
+    "-r",
+    "-p",
+    "--full-index",
+    "--binary",
+    "--no-renames",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--no-relative",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+    "-U3",
+    "--inter-hunk-context=0",
+    "--diff-algorithm=myers",
+    "--indent-heuristic",
+)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export did, as file names."""
+
+    written: tuple[str, ...]
+    removed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+
+
+def export_commits(
+    workspace: Path,
+    base_commit: str,
+    directory: Path,
+    ui: Ui,
+    *,
+    numbers: Sequence[int] = (),
+    force: bool = False,
+) -> Exported:
+    """Write the commits after ``base_commit`` to ``directory`` and remove dropped patches.
+
+    ``numbers`` name the new commits, oldest first. Commits may stand in another order than their
+    numbers as long as the same tree comes out. ``force`` overwrites patch files that changed
+    since the workspace was made.
+
+    Raises SeriesError ``workspace-dirty``, ``export-unrelated`` (HEAD does not come from the
+    base), ``export-merge`` (a merge commit), ``export-unnamed`` (a new commit without a number),
+    ``export-ambiguous`` (a commit with two names), ``export-numbers`` (more numbers than new
+    commits), ``export-changes-tree``, ``export-stale``, and InvalidSeriesError or
+    DoesNotApplyError for what the patches would be. Nothing is written in any of these cases.
+    """
+    space = Workspace(workspace)
+    with space.hold():
+        state = space.state()
+        if state.dirty:
+            raise SeriesError(
+                "workspace-dirty",
+                "the workspace has edits that are not committed",
+                context={"files": ", ".join(state.dirty[:10])},
+                hint="commit them first",
+            )
+        commits = _commits(space.git, base_commit)
+        series = _to_series(space.git, commits, directory, numbers)
+        if [patch.number for patch in series[1]] != [patch.number for patch in series[0].patches]:
+            series = _reorder(space, series[0], base_commit, state.tree, directory, ui)
+        new = {patch.path.name: patch.data for patch in series[0].patches}
+        old = {path.name: path.read_bytes() for path in sorted(directory.glob("*.patch"))}
+        if not force:
+            _check_stale(space, old, new)
+        for name in new:
+            if old.get(name) != new[name]:
+                write_atomic(directory / name, new[name])
+        for name in old.keys() - new.keys():
+            (directory / name).unlink()
+        space.note_export({name: sha256_bytes(data) for name, data in new.items()})
+    return Exported(
+        tuple(name for name in new if old.get(name) != new[name]),
+        tuple(sorted(old.keys() - new.keys())),
+        tuple(name for name in new if old.get(name) == new[name]),
+    )
+
+
+def render_commit(git: Git, commit: str) -> tuple[str | None, Mail]:
+    """The patch name (None for a new commit) and the mail of one commit.
+
+    Raises SeriesError ``export-ambiguous``, ``patch-not-utf8`` and ``patch-malformed``.
+    """
+    try:
+        raw = git.run("cat-file", "commit", commit).out.decode("utf-8")
+        diff = git.run(*_DIFF, f"{commit}^", commit).out.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SeriesError("patch-not-utf8", f"commit {commit[:12]} is not UTF-8") from error
+    head, _, message = raw.partition("\n\n")
+    author = next(filter(None, map(_AUTHOR.fullmatch, head.split("\n"))), None)
+    if author is None:
+        raise SeriesError("patch-malformed", f"commit {commit[:12]} has no readable author")
+    names = _NAME_LINE.findall(message)
+    if len(names) > 1:
+        raise SeriesError(
+            "export-ambiguous",
+            f"commit {commit[:12]} is named {' and '.join(names)}",
+            hint="amend its message to keep one name",
+        )
+    subject, _, body = _NAME_LINE.sub("", message).strip("\n").partition("\n\n")
+    mail = Mail(author[1], _date(int(author[2]), author[3]), " ".join(subject.split()), body, diff)
+    return (names[0] if names else None), mail
+
+
+def slug_of(subject: str) -> str:
+    """A file name slug made of a subject."""
+    words = re.findall(r"[a-z0-9]+", subject.lower())
+    slug = "-".join(words)
+    while len(slug) > _SLUG_LENGTH and len(words) > 1:
+        words.pop()
+        slug = "-".join(words)
+    return slug[:_SLUG_LENGTH] or "patch"
+
+
+def _commits(git: Git, base_commit: str) -> list[str]:
+    if git.run("merge-base", "--is-ancestor", base_commit, "HEAD", check=False).code != 0:
+        raise SeriesError("export-unrelated", "HEAD of the workspace does not come from its base")
+    lines = git.text("rev-list", "--reverse", "--parents", f"{base_commit}..HEAD").splitlines()
+    for line in lines:
+        if len(line.split()) != 2:
+            raise SeriesError("export-merge", f"commit {line[:12]} is a merge")
+    return [line.split()[0] for line in lines]
+
+
+def _to_series(
+    git: Git, commits: Sequence[str], directory: Path, numbers: Sequence[int]
+) -> tuple[Series, list[Patch]]:
+    """The commits as a series, and as patches in the order of the commits."""
+    patches: list[Patch] = []
+    problems: list[Problem] = []
+    free = list(numbers)
+    for commit in commits:
+        name, mail = render_commit(git, commit)
+        if name is None and not free:
+            raise SeriesError(
+                "export-unnamed",
+                f"commit {commit[:12]} ({mail.subject}) is new and has no number",
+                hint="give one --number for each new commit, oldest first",
+            )
+        name = name or f"{free.pop(0):04d}-{slug_of(mail.subject)}"
+        try:
+            patches.append(patch_from_bytes(directory / f"{name}.patch", render_mail(mail)))
+        except SeriesError as error:
+            problems.append(Problem(f"{name}.patch", error.reason, error.message))
+    if free:
+        raise SeriesError("export-numbers", f"{len(free)} numbers too many were given")
+    if problems:
+        raise InvalidSeriesError(tuple(problems))
+    return make_series(directory, patches), patches
+
+
+def _reorder(
+    space: Workspace, series: Series, base_commit: str, tree: str, directory: Path, ui: Ui
+) -> tuple[Series, list[Patch]]:
+    """Replay the patches in the order of their numbers; the tree has to stay the same."""
+    git = space.planning_git()
+    plan = make_plan(series, git.text("rev-parse", f"{base_commit}^{{tree}}"), git, ui)
+    if not plan.good:
+        raise DoesNotApplyError(plan.statuses)
+    if plan.tree != tree:
+        raise SeriesError(
+            "export-changes-tree",
+            "in the order of their numbers the patches give another tree",
+            context={"workspace": tree, "patches": plan.tree},
+            hint="reorder the commits, or choose other numbers",
+        )
+    return _to_series(git, [result.commit for result in plan.commits], directory, ())
+
+
+def _check_stale(space: Workspace, old: dict[str, bytes], new: dict[str, bytes]) -> None:
+    stamp = space.stamp()
+    known = {(f"{item.name}.patch", item.sha256) for item in (stamp.commits if stamp else ())}
+    known.update(space.exported().items())
+    stale = [
+        name
+        for name, data in old.items()
+        if new.get(name) != data and (name, sha256_bytes(data)) not in known
+    ]
+    if stale:
+        raise SeriesError(
+            "export-stale",
+            "patch files changed since the workspace was made",
+            context={"files": ", ".join(stale)},
+            hint="move your commits onto a fresh apply, or export with --force to overwrite them",
+        )
+
+
+def _date(seconds: int, zone: str) -> datetime:
+    minutes = int(zone[1:3]) * 60 + int(zone[3:5])
+    offset = timedelta(minutes=-minutes if zone[0] == "-" else minutes)
+    return datetime.fromtimestamp(seconds, timezone(offset))

@@ -1,0 +1,37 @@
+"""Numbers about patches: how much they add, and how much of upstream they touch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from opencoti_build.series.series import Series
+
+
+@dataclass(frozen=True)
+class PatchStat:
+    """``upstream_lines`` are lines changed in files of the base, ``own_lines`` in our files."""
+
+    number: int
+    files: int
+    own_files: int
+    own_lines: int
+    upstream_lines: int
+
+    @property
+    def lines(self) -> int:
+        return self.own_lines + self.upstream_lines
+
+
+def series_stats(series: Series) -> tuple[PatchStat, ...]:
+    """One entry a patch. A file is ours from the patch on that creates it."""
+    ours: set[str] = set()
+    stats: list[PatchStat] = []
+    for patch in series.patches:
+        ours.update(file.path for file in patch.files if file.is_new)
+        own = [file for file in patch.files if file.path in ours]
+        lines = sum(file.added + file.deleted for file in patch.files)
+        own_lines = sum(file.added + file.deleted for file in own)
+        stats.append(
+            PatchStat(patch.number, len(patch.files), len(own), own_lines, lines - own_lines)
+        )
+    return tuple(stats)

@@ -1,0 +1,223 @@
+"""The workspace of a series: its git folder, its stamp, and safe moves of its work tree.
+
+Two files in ``.git`` say what we did. ``opencoti-stamp.json`` is written last and describes a
+finished apply; ``opencoti-moving.json`` exists only while the work tree is being changed, so
+that a killed run is completed by the next one and never taken for an edit by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from opencoti_build.errors import SeriesError
+from opencoti_build.paths import write_atomic
+from opencoti_build.series.git import Git, borrow_objects, write_repository
+from opencoti_build.series.outcome import Outcome
+from opencoti_build.series.plan import PatchResult
+
+FORMAT = 1
+BRANCH = "refs/heads/series"
+BASE_REF = "refs/opencoti/base"
+BACKUP_REFS = "refs/opencoti/backup"
+
+_STAMP = "opencoti-stamp.json"
+_MOVING = "opencoti-moving.json"
+_EXPORTED = "opencoti-exported.json"
+_INDEX = "opencoti-index"
+_UNFINISHED = ("rebase-apply", "rebase-merge", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """A finished apply."""
+
+    base_tree: str
+    base_commit: str
+    series: str
+    tree: str
+    top: str
+    commits: tuple[PatchResult, ...]
+
+
+@dataclass(frozen=True)
+class State:
+    """What the work tree and HEAD are now. ``dirty`` are changed and unknown files."""
+
+    head: str
+    tree: str
+    dirty: tuple[str, ...]
+
+
+class Workspace:
+    """One workspace folder. Use it only inside ``hold``."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.git_dir = self.root / ".git"
+        self.git = Git(self.git_dir, work_tree=self.root)
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep other processes out while the block runs."""
+        from filelock import FileLock
+
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.root.with_name(f".{self.root.name}.lock")):
+            yield
+
+    def prepare(self, objects: Path) -> None:
+        """Make the git folder where there is none yet, and point it at the object store.
+
+        Raises SeriesError ``workspace-foreign`` when the folder holds something that is not ours.
+        """
+        if self.root.is_dir():
+            for left in self.root.glob(".git.new-*"):
+                shutil.rmtree(left)
+        if not self.git_dir.exists():
+            if self.root.exists() and (not self.root.is_dir() or any(self.root.iterdir())):
+                raise self._foreign()
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._create(objects)
+        if not self._file(_STAMP).is_file() and not self._file(_MOVING).is_file():
+            raise self._foreign()
+        borrow_objects(self.git_dir, objects)
+
+    def planning_git(self) -> Git:
+        """The repository with an index of its own, for planning."""
+        for path in (self._file(_INDEX), self._file(f"{_INDEX}.lock")):
+            path.unlink(missing_ok=True)
+        return Git(self.git_dir, index=self._file(_INDEX))
+
+    def stamp(self) -> Stamp | None:
+        """The last finished apply, or None when there is none that can be trusted."""
+        try:
+            data = json.loads(self._file(_STAMP).read_bytes())
+            if data.pop("format") != FORMAT:
+                return None
+            commits = tuple(
+                PatchResult(**{**item, "outcome": Outcome(item["outcome"])})
+                for item in data.pop("commits")
+            )
+            return Stamp(**data, commits=commits)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+    def state(self) -> State:
+        """What HEAD and the work tree are now. Raises SeriesError ``git-failed``."""
+        # This also refreshes the index, so that the next look does not read fresh files again.
+        fields = self.git.fields("status", "--porcelain=v1", "-z", "--no-renames")
+        dirty = tuple(field[3:] for field in fields)
+        ids = self.git.run("rev-parse", "--verify", "-q", "HEAD", "HEAD^{tree}", check=False)
+        head, tree = (*ids.out.decode().split(), "", "")[:2]
+        return State(head, tree, dirty)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a move of the work tree was begun and not finished."""
+        return self._file(_MOVING).is_file()
+
+    def recover(self) -> None:
+        """Complete a move that was cut off, so that index and work tree agree again."""
+        self._drop_leftovers()
+        try:
+            tree = json.loads(self._file(_MOVING).read_bytes())["to"]
+        except (OSError, ValueError, KeyError, TypeError):
+            tree = None
+        if tree is not None:
+            self._reset(tree)
+
+    def move(self, stamp: Stamp, *, clean: bool = False) -> int:
+        """Bring work tree, index and HEAD to ``stamp``; only files that differ are written.
+
+        ``clean`` removes unknown files too. Returns how many files were written or removed.
+        Raises SeriesError ``git-failed``.
+        """
+        self._drop_leftovers()
+        write_atomic(self._file(_MOVING), json.dumps({"to": stamp.tree}).encode())
+        if clean:
+            self.git.run("clean", "-f", "-f", "-d", "-q")
+        count = self._reset(stamp.tree)
+        self.git.run("update-ref", "--no-deref", BRANCH, stamp.top)
+        self.git.run("update-ref", BASE_REF, stamp.base_commit)
+        self.git.run("symbolic-ref", "HEAD", BRANCH)
+        self.seal(stamp)
+        return count
+
+    def seal(self, stamp: Stamp) -> None:
+        """Write the stamp, then end the move."""
+        data = json.dumps({"format": FORMAT, **asdict(stamp)}, indent=1, default=lambda v: v.value)
+        write_atomic(self._file(_STAMP), data.encode())
+        self._file(_EXPORTED).unlink(missing_ok=True)
+        self._file(_MOVING).unlink(missing_ok=True)
+
+    def exported(self) -> dict[str, str]:
+        """Name and sha256 of the patch files that the last export wrote."""
+        try:
+            return {
+                str(k): str(v) for k, v in json.loads(self._file(_EXPORTED).read_bytes()).items()
+            }
+        except (OSError, ValueError, AttributeError):
+            return {}
+
+    def note_export(self, files: dict[str, str]) -> None:
+        """Remember what an export wrote, until the next apply."""
+        write_atomic(self._file(_EXPORTED), json.dumps(files, indent=1).encode())
+
+    def rebuild(self, objects: Path) -> None:
+        """Throw a broken git folder away and start a new one; the files stay."""
+        shutil.rmtree(self.git_dir)
+        self._create(objects)
+
+    def back_up(self, commit: str) -> str:
+        """Keep ``commit`` under a ref of its own; returns the ref."""
+        ref = f"{BACKUP_REFS}/{commit[:12]}"
+        self.git.run("update-ref", ref, commit)
+        return ref
+
+    def _create(self, objects: Path) -> None:
+        # Renamed into place whole, so that a git folder without our marks is never ours.
+        temporary = self.root / f".git.new-{os.getpid()}"
+        write_repository(temporary, objects)
+        (temporary / _MOVING).write_text('{"to": null}\n', encoding="ascii")
+        temporary.rename(self.git_dir)
+
+    def _reset(self, tree: str) -> int:
+        self.git.run("update-index", "-q", "--refresh", check=False)
+        before = self.git.fields("diff-index", "-z", "--name-only", "--no-renames", tree)
+        self.git.run("read-tree", "--reset", "-u", tree)
+        return len(before)
+
+    def _drop_leftovers(self) -> None:
+        for name in ("index.lock", "HEAD.lock", f"{BRANCH}.lock", f"{BASE_REF}.lock"):
+            self._file(name).unlink(missing_ok=True)
+        for name in _UNFINISHED:
+            path = self._file(name)
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def _file(self, name: str) -> Path:
+        return self.git_dir / name
+
+    def _foreign(self) -> SeriesError:
+        return SeriesError(
+            "workspace-foreign",
+            f"{self.root} is not a workspace of ours",
+            hint="name an empty or new folder with --workspace, or remove this one",
+        )
+
+
+def applied_base(root: Path) -> str:
+    """The base commit of an applied workspace. Raises SeriesError ``workspace-missing``."""
+    stamp = Workspace(root).stamp()
+    if stamp is None:
+        raise SeriesError(
+            "workspace-missing",
+            f"{root} holds no applied series",
+            hint="run 'opencoti-build series apply'",
+        )
+    return stamp.base_commit
