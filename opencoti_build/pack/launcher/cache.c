@@ -24,22 +24,28 @@ static bool cannot(struct fail *fail, const char *path)
     return fail_set(fail, FAIL_NO_SPACE, "%s: %s", path, strerror(errno));
 }
 
+static bool make_one(const char *path, struct fail *fail)
+{
+    struct stat info;
+    if (!mkdir(path, 0777) || errno == EEXIST)
+        return true;
+    int error = errno; /* some file systems say "read-only" before "exists" */
+    if (!stat(path, &info) && S_ISDIR(info.st_mode))
+        return true;
+    errno = error;
+    return cannot(fail, path);
+}
+
 bool cache_make(const char *path, struct fail *fail)
 {
-    char *copy = text("%s", path);
+    char *copy = text("%s", path), *at = copy;
     bool made = true;
-    for (char *at = copy + 1; made; at++) {
-        char held = *at;
-        if (held != '/' && held)
-            continue;
+    while (made && (at = strchr(at + 1, '/'))) {
         *at = 0;
-        if (mkdir(copy, 0777) && errno != EEXIST && (!held || errno != EROFS) &&
-            (!held || errno != EACCES))
-            made = cannot(fail, copy);
-        *at = held;
-        if (!held)
-            break;
+        made = make_one(copy, fail);
+        *at = '/';
     }
+    made = made && make_one(copy, fail);
     free(copy);
     return made;
 }

@@ -17,13 +17,13 @@ struct fail {
 
 /* Fill `fail` and return false, so that callers can `return fail_set(...)`. */
 bool fail_set(struct fail *fail, int code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+    __attribute__((format(printf, 3, 4), nonnull(1, 3)));
 
 /* Print "opencoti: <file>: <why>" as one line on stderr; returns the exit code. */
 int fail_print(const struct fail *fail, const char *file);
 
 /* malloc'ed printf; ends the process when memory is exhausted. */
-char *text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+char *text(const char *format, ...) __attribute__((format(printf, 1, 2), nonnull(1)));
 
 /* malloc that ends the process when memory is exhausted. */
 void *memory(unsigned long size);

@@ -41,7 +41,7 @@ static int probe(const char *own)
 }
 
 /* Become the engine in `folder`; returns only when that fails. */
-static bool run(const char *folder, const struct index *index, char **argv, struct fail *fail)
+static void run(const char *folder, const struct index *index, char **argv, struct fail *fail)
 {
     char *path = text("%s/%s", folder, index->files[0].name);
     execv(path, argv);
@@ -49,19 +49,19 @@ static bool run(const char *folder, const struct index *index, char **argv, stru
     if (error == ENOENT && !access(path, F_OK))
         fail_set(fail, FAIL_CANNOT_RUN,
                  "this system lacks the loader that the engine needs (glibc 2.28 or newer)");
-    else
-        fail_set(fail, FAIL_NO_SPACE, "%s: %s", path, strerror(error));
+    else /* another place may allow what this one does not; no place helps against the rest */
+        fail_set(fail, error == E2BIG || error == ENOMEM ? FAIL_CANNOT_RUN : FAIL_NO_SPACE,
+                 "%s: %s", path, strerror(error));
     free(path);
-    return false;
 }
 
 /* Try one place: use the engine that is there, or put it there. Returns only on failure. */
-static bool start(const struct zip *zip, const struct index *index, int place, char **argv,
+static void start(const struct zip *zip, const struct index *index, int place, char **argv,
                   struct fail *fail)
 {
     char *base = cache_place(place, fail);
     if (!base)
-        return false;
+        return;
     char *parent = text("%s/v/%s", base, index->version);
     char *folder = text("%s/%s", parent, index->id);
     if (!cache_runs(base))
@@ -72,10 +72,9 @@ static bool start(const struct zip *zip, const struct index *index, int place, c
     free(folder);
     free(parent);
     free(base);
-    return false;
 }
 
-static bool start_anywhere(const struct zip *zip, const struct index *index, char **argv,
+static void start_anywhere(const struct zip *zip, const struct index *index, char **argv,
                            struct fail *fail)
 {
     char *all = NULL;
@@ -85,7 +84,7 @@ static bool start_anywhere(const struct zip *zip, const struct index *index, cha
         if (one.code != FAIL_NO_SPACE) {
             *fail = one;
             free(all);
-            return false;
+            return;
         }
         if (!strcmp(one.why, "no such place"))
             continue;
@@ -95,7 +94,6 @@ static bool start_anywhere(const struct zip *zip, const struct index *index, cha
     }
     fail_set(fail, FAIL_NO_SPACE, "cannot unpack the engine: %s", all ? all : "no place");
     free(all);
-    return false;
 }
 
 static bool read_index(const struct zip *zip, struct index *index, char **data, struct fail *fail)
@@ -107,7 +105,7 @@ static bool read_index(const struct zip *zip, struct index *index, char **data, 
     return *data && index_parse(index, *data, entry->size, fail);
 }
 
-static bool launch(char *self, int fd, char **user, size_t count, struct fail *fail)
+static void launch(char *self, int fd, char **user, size_t count, struct fail *fail)
 {
     struct zip zip;
     struct index index;
@@ -130,7 +128,6 @@ static bool launch(char *self, int fd, char **user, size_t count, struct fail *f
     free(args);
     free(data);
     zip_close(&zip);
-    return false;
 }
 
 int main(int argc, char **argv)
