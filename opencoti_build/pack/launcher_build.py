@@ -1,4 +1,4 @@
-"""Builds the C launcher for a target with zig: one small static program, the same bytes anywhere."""
+"""Builds the C launcher for a target with zig: a small static program, the same bytes anywhere."""
 
 from __future__ import annotations
 

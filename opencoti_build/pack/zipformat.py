@@ -130,7 +130,9 @@ def local_header(entry: ZipEntry, padding: bytes) -> bytes:
     """The local header of ``entry`` with its name, zip64 field and ``padding`` field."""
     raw = entry.name.encode("utf-8")
     large = entry.size >= MAX32
-    extra = EXTRA.pack(EXTRA_ZIP64, 16) + struct.pack("<2Q", entry.size, entry.size) if large else b""
+    extra = (
+        EXTRA.pack(EXTRA_ZIP64, 16) + struct.pack("<2Q", entry.size, entry.size) if large else b""
+    )
     extra += padding
     size = MAX32 if large else entry.size
     version = VERSION_ZIP64 if large else VERSION_PLAIN

@@ -56,7 +56,7 @@ def read_zip(data: Source) -> ZipLayout:
     Raises PackError with a reason of its own for each rule (``zip-trailing-bytes``,
     ``zip-overlap``, ``zip-local-mismatch``, …). The entries' data is not read.
     """
-    count, size, offset, records = _end(data)
+    count, size, offset = _end(data)
     headers = list(_directory(data[offset : offset + size], count, offset))
     names = z.NameSet()
     entries = []
@@ -76,8 +76,8 @@ def _fail(reason: str, message: str, **context: object) -> NoReturn:
     raise PackError(reason, message, context=context)
 
 
-def _end(data: Source) -> tuple[int, int, int, int]:
-    """Entry count, directory size and offset, and where the end records start."""
+def _end(data: Source) -> tuple[int, int, int]:
+    """Entry count, directory size and directory offset."""
     size = len(data)
     tail_start = max(0, size - z.END.size - z.MAX16)
     tail = data[tail_start:size]
@@ -104,7 +104,7 @@ def _end(data: Source) -> tuple[int, int, int, int]:
         _fail("zip-directory-mismatch", "the directory does not end where the end records begin",
               offset=offset, size=length, expected_end=end)  # fmt: skip
     _one_end(tail, tail_start, at, size, offset)
-    return count, length, offset, end
+    return count, length, offset
 
 
 def _no_end(tail: bytes, size: int, tail_start: int) -> NoReturn:
@@ -138,7 +138,12 @@ def _end64(
     record = z.END64.unpack(data[expected : expected + z.END64.size])
     magic, length, made_by, version, disk, first, here, count, size, offset = record
     fixed = (magic, length, made_by, version)
-    if fixed != (z.END64_MAGIC, z.END64.size - 12, z.MADE_BY_UNIX | z.VERSION_ZIP64, z.VERSION_ZIP64):
+    if fixed != (
+        z.END64_MAGIC,
+        z.END64.size - 12,
+        z.MADE_BY_UNIX | z.VERSION_ZIP64,
+        z.VERSION_ZIP64,
+    ):
         _fail("zip-zip64-inconsistent", "the zip64 end record has unexpected fields")
     if disk or first or here != count:
         _multi(disk, first, here, count)
@@ -233,7 +238,8 @@ def _common(
 def _zip64(extra: bytes, wanted: list[bool], name: str, padding_allowed: bool) -> list[int]:
     """The 64-bit values of an extra block; exactly those that ``wanted`` says, in its order."""
     wide: list[int] = []
-    at, seen = 0, set()
+    at = 0
+    seen: set[int] = set()
     while at < len(extra):
         if at + z.EXTRA.size > len(extra):
             _fail("zip-unknown-extra", "an extra field is cut off", name=name)
@@ -250,7 +256,9 @@ def _zip64(extra: bytes, wanted: list[bool], name: str, padding_allowed: bool) -
             if body.strip(b"\0"):
                 _fail("zip-nonzero-padding", "an entry's padding is not zero", name=name)
         else:
-            _fail("zip-unknown-extra", "an entry has an unknown extra field", name=name, id=hex(kind))
+            _fail(
+                "zip-unknown-extra", "an entry has an unknown extra field", name=name, id=hex(kind)
+            )
         seen.add(kind)
     if len(wide) != sum(wanted) or any(value < z.MAX32 for value in wide):
         _fail("zip-zip64-inconsistent", "a 32-bit field points to a zip64 value that is absent "

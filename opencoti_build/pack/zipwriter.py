@@ -110,7 +110,9 @@ class ZipWriter:
                 break
             digest.update(view)
             crc = zlib.crc32(view, crc)
-            in_kernel = in_kernel and _copy_in_kernel(source, self._fd, len(view), done, start + done)
+            in_kernel = in_kernel and _copy_in_kernel(
+                source, self._fd, len(view), done, start + done
+            )
             if not in_kernel:
                 _write_at(self._fd, view, start + done)
             done += len(view)
