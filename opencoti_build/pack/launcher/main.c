@@ -1,0 +1,153 @@
+/* The launcher: unpacks the engine for this system from the single file, and becomes it.
+
+   launcher FILE [argument...]     start the engine of FILE
+   launcher --opencoti-probe       print "opencoti <first 16 hex digits of its own sha256>"
+
+   The start script copies the launcher out of the file and runs it; see start.sh.in. */
+#include "args.h"
+#include "cache.h"
+#include "cpu.h"
+#include "index.h"
+#include "sha256.h"
+#include "unpack.h"
+#include "zip.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef OPENCOTI_TARGET
+#error "OPENCOTI_TARGET must be the target's name as a string"
+#endif
+
+static const char PREFIX[] = "engine/" OPENCOTI_TARGET "/";
+static const char INDEX_NAME[] = "engine/" OPENCOTI_TARGET "/INDEX";
+enum { MAX_SMALL = 1 << 20 };
+
+static int probe(const char *own)
+{
+    struct sha256 hash;
+    char data[1 << 14], hex[65];
+    int fd = open(own, O_RDONLY | O_CLOEXEC);
+    ssize_t count = fd < 0 ? -1 : 0;
+    sha256_start(&hash);
+    while (fd >= 0 && (count = read(fd, data, sizeof data)) > 0)
+        sha256_update(&hash, data, (size_t)count);
+    sha256_hex(&hash, hex);
+    return count < 0 || printf("opencoti %.16s\n", hex) < 0 || fflush(stdout);
+}
+
+/* Become the engine in `folder`; returns only when that fails. */
+static void run(const char *folder, const struct index *index, char **argv, struct fail *fail)
+{
+    char *path = text("%s/%s", folder, index->files[0].name);
+    execv(path, argv);
+    int error = errno;
+    if (error == ENOENT && !access(path, F_OK))
+        fail_set(fail, FAIL_CANNOT_RUN,
+                 "this system lacks the loader that the engine needs (glibc 2.28 or newer)");
+    else /* another place may allow what this one does not; no place helps against the rest */
+        fail_set(fail, error == E2BIG || error == ENOMEM ? FAIL_CANNOT_RUN : FAIL_NO_SPACE,
+                 "%s: %s", path, strerror(error));
+    free(path);
+}
+
+/* Try one place: use the engine that is there, or put it there. Returns only on failure. */
+static void start(const struct zip *zip, const struct index *index, int place, char **argv,
+                  struct fail *fail)
+{
+    char *base = cache_place(place, fail);
+    if (!base)
+        return;
+    char *parent = text("%s/v/%s", base, index->version);
+    char *folder = text("%s/%s", parent, index->id);
+    if (!cache_runs(base))
+        fail_set(fail, FAIL_NO_SPACE, "%s: mounted noexec", base);
+    else if (unpack_whole(folder, index) ||
+             (cache_make(parent, fail) && unpack(zip, PREFIX, index, parent, fail)))
+        run(folder, index, argv, fail);
+    free(folder);
+    free(parent);
+    free(base);
+}
+
+static void start_anywhere(const struct zip *zip, const struct index *index, char **argv,
+                           struct fail *fail)
+{
+    char *all = NULL;
+    for (int place = 0; place < CACHE_PLACES; place++) {
+        struct fail one = {0};
+        start(zip, index, place, argv, &one);
+        if (one.code != FAIL_NO_SPACE) {
+            *fail = one;
+            free(all);
+            return;
+        }
+        if (!strcmp(one.why, "no such place"))
+            continue;
+        char *longer = all ? text("%s; %s", all, one.why) : text("%s", one.why);
+        free(all);
+        all = longer;
+    }
+    fail_set(fail, FAIL_NO_SPACE, "cannot unpack the engine: %s", all ? all : "no place");
+    free(all);
+}
+
+static bool read_index(const struct zip *zip, struct index *index, char **data, struct fail *fail)
+{
+    const struct zip_entry *entry = zip_find(zip, INDEX_NAME);
+    if (!entry)
+        return fail_set(fail, FAIL_BAD_FILE, "no engine for " OPENCOTI_TARGET " inside");
+    *data = zip_read(zip, entry, MAX_SMALL, fail);
+    return *data && index_parse(index, *data, entry->size, fail);
+}
+
+static void launch(char *self, int fd, char **user, size_t count, struct fail *fail)
+{
+    struct zip zip;
+    struct index index;
+    char *data = NULL, *args = NULL, **argv = NULL;
+    bool good = zip_open(&zip, fd, fail) && read_index(&zip, &index, &data, fail);
+    const struct zip_entry *entry = good ? zip_find(&zip, ".args") : NULL;
+    if (entry) {
+        args = zip_read(&zip, entry, MAX_SMALL, fail);
+        good = args != NULL;
+        if (good && strlen(args) != entry->size)
+            good = fail_set(fail, FAIL_BAD_FILE, ".args has a NUL byte");
+    }
+    if (good && setenv("OPENCOTI_SELF", self, 1))
+        good = fail_set(fail, FAIL_CANNOT_RUN, "cannot set OPENCOTI_SELF");
+    if (good) {
+        argv = args_build(self, args, user, count);
+        start_anywhere(&zip, &index, argv, fail);
+    }
+    free(argv);
+    free(args);
+    free(data);
+    zip_close(&zip);
+}
+
+int main(int argc, char **argv)
+{
+    struct fail fail = {FAIL_CANNOT_RUN, "nothing to start"};
+    if (argc == 2 && !strcmp(argv[1], "--opencoti-probe"))
+        return probe(argv[0]);
+    if (argc < 2)
+        return fail_print(&fail, "launcher");
+    const char *lacks = cpu_lacks();
+    char *self = realpath(argv[1], NULL);
+    int fd = self ? open(self, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd < 0)
+        fail_set(&fail, FAIL_CANNOT_RUN, "%s", strerror(errno));
+    else if (lacks)
+        fail_set(&fail, FAIL_CANNOT_RUN, "this CPU lacks %s (x86-64-v2 is needed)", lacks);
+    else
+        launch(self, fd, argv + 2, (size_t)argc - 2, &fail);
+    if (fd >= 0)
+        close(fd);
+    free(self);
+    return fail_print(&fail, argv[1]);
+}

@@ -1,0 +1,94 @@
+"""Builds the C launcher for a target with zig: a small static program, the same bytes anywhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from opencoti_build.digest import content_key, sha256_bytes
+from opencoti_build.errors import BuildError
+from opencoti_build.paths import atomic_path
+from opencoti_build.targets import FACTS, Target
+
+FLAGS = (
+    "-std=gnu11", "-Os", "-g0", "-Wall", "-Wextra", "-Werror", "-fno-sanitize=undefined",
+    "-fno-ident", "-ffunction-sections", "-fdata-sections",
+)  # fmt: skip
+LINK_FLAGS = ("-static", "-s", "-Wl,--gc-sections", "-Wl,--build-id=none")
+STEP_VERSION = 1
+
+
+def launcher_sources() -> tuple[Path, ...]:
+    """The launcher's C files and headers, sorted by name."""
+    folder = Path(str(resources.files("opencoti_build.pack").joinpath("launcher")))
+    return tuple(sorted(path for path in folder.iterdir() if path.suffix in (".c", ".h")))
+
+
+def launcher_key(target: Target, compiler: str) -> str:
+    """The content key of the launcher for ``target`` built by ``compiler`` (its version)."""
+    sources = {path.name: sha256_bytes(path.read_bytes()) for path in launcher_sources()}
+    return content_key(
+        {
+            "step": "launcher", "version": STEP_VERSION, "target": target.value,
+            "compiler": compiler, "flags": [*FLAGS, *LINK_FLAGS], "sources": sources,
+        }
+    )  # fmt: skip
+
+
+def build_launcher(
+    target: Target,
+    out: Path,
+    *,
+    global_cache: Path | None = None,
+    local_cache: Path | None = None,
+    compiler: Sequence[str] | None = None,
+) -> Path:
+    """Build the launcher for ``target`` as ``out`` and return ``out``.
+
+    ``compiler`` is the command that runs zig (default: the ``ziglang`` package of this Python);
+    the caches are zig's own folders (default: zig's default and a temporary one).
+    Raises BuildError ``launcher-failed`` or ``no-zig``.
+    """
+    command = list(compiler or (sys.executable, "-m", "ziglang"))
+    with tempfile.TemporaryDirectory(prefix="opencoti-launcher-") as scratch:
+        env = dict(os.environ, ZIG_LOCAL_CACHE_DIR=str(local_cache or Path(scratch) / "zig"))
+        if global_cache is not None:
+            env["ZIG_GLOBAL_CACHE_DIR"] = str(global_cache)
+        folder = launcher_sources()[0].parent
+        with atomic_path(out, 0o755) as temporary:
+            # Relative names from the source folder: no path of this machine reaches the program.
+            names = [path.name for path in launcher_sources() if path.suffix == ".c"]
+            _run(
+                [
+                    *command, "cc", "-target", FACTS[target].launcher_triple, *FLAGS,
+                    f"-ffile-prefix-map={folder}=.", f'-DOPENCOTI_TARGET="{target.value}"',
+                    *LINK_FLAGS, "-o", str(temporary.absolute()), *names,
+                ],
+                folder, env,
+            )  # fmt: skip
+    return out
+
+
+def _run(command: list[str], folder: Path, env: dict[str, str]) -> None:
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+    except FileNotFoundError as error:
+        raise BuildError(
+            "no-zig", "zig cannot be started", hint="pip install ziglang", context={"why": error}
+        ) from error
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        hint = "pip install ziglang" if "No module named ziglang" in done.stderr else None
+        raise BuildError(
+            "no-zig" if hint else "launcher-failed",
+            "the launcher does not compile",
+            hint=hint,
+            context={"output": "\n".join(lines[-20:])},
+        )

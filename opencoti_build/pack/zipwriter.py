@@ -1,0 +1,168 @@
+"""Writes the zip part of a single file: stored entries, aligned data, the same bytes each time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from opencoti_build.errors import PackError
+from opencoti_build.pack.zipformat import (
+    EXTRA,
+    EXTRA_PADDING,
+    LOCAL,
+    MAX16,
+    MAX32,
+    MODES,
+    NameSet,
+    ZipEntry,
+    central_header,
+    check_name,
+    end_records,
+    local_header,
+)
+
+CHUNK = 8 << 20
+
+
+@dataclass(frozen=True)
+class Written:
+    """An entry as written, with the sha256 of its data (lower-case hex)."""
+
+    entry: ZipEntry
+    sha256: str
+
+
+class ZipWriter:
+    """Appends entries to an open file from its current position, then the directory.
+
+    ``stream`` must be an unbuffered binary file opened for writing. ``entries`` are those that
+    the file already holds before that position. ``progress`` is told the bytes copied.
+    """
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        entries: tuple[ZipEntry, ...] = (),
+        progress: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self._fd = stream.fileno()
+        self._offset = stream.tell()
+        self._entries = list(entries)
+        self._names = NameSet()
+        self._progress = progress
+        for entry in entries:
+            self._names.add(entry.name)
+
+    def add_bytes(self, name: str, data: bytes, *, mode: int = 0o644, align: int = 1) -> Written:
+        """Append ``data`` as ``name``. Raises PackError as ``add_file`` does."""
+        start, gap, padding = self._place(name, len(data), mode, align)
+        digest = hashlib.sha256(data).hexdigest()
+        _write_at(self._fd, data, start)
+        self._progress(len(data))
+        return self._close(name, mode, len(data), zlib.crc32(data), digest, start, gap, padding)
+
+    def add_file(self, name: str, path: Path, *, mode: int = 0o644, align: int = 1) -> Written:
+        """Append the file ``path`` as ``name``, its data at a multiple of ``align``.
+
+        Raises PackError ``zip-unsafe-name``, ``zip-duplicate-name``, ``zip-bad-mode``, or
+        ``zip-source-changed`` when the file's size changes while it is read.
+        """
+        with path.open("rb", buffering=0) as source:
+            size = os.fstat(source.fileno()).st_size
+            start, gap, padding = self._place(name, size, mode, align)
+            crc, digest = self._copy(source.fileno(), size, start, path)
+        return self._close(name, mode, size, crc, digest, start, gap, padding)
+
+    def finish(self) -> int:
+        """Write the central directory and the end records; return the file's size."""
+        directory = b"".join(central_header(entry) for entry in self._entries)
+        tail = end_records(len(self._entries), len(directory), self._offset)
+        _write_at(self._fd, directory + tail, self._offset)
+        size = self._offset + len(directory) + len(tail)
+        os.ftruncate(self._fd, size)
+        return size
+
+    def _place(self, name: str, size: int, mode: int, align: int) -> tuple[int, int, bytes]:
+        """Where the data of a new entry starts, the gap before its header, its padding field."""
+        check_name(name)
+        if mode not in MODES:
+            raise PackError("zip-bad-mode", f"mode {mode:o} is not 644 or 755")
+        self._names.add(name)
+        fixed = LOCAL.size + len(name.encode("utf-8")) + (20 if size >= MAX32 else 0)
+        gap, length = pad(self._offset + fixed, align, MAX16 - (20 if size >= MAX32 else 0))
+        padding = EXTRA.pack(EXTRA_PADDING, length - 4) + bytes(length - 4) if length else b""
+        return self._offset + gap + fixed + length, gap, padding
+
+    def _copy(self, source: int, size: int, start: int, path: Path) -> tuple[int, str]:
+        """Copy ``size`` bytes to ``start``; the crc-32 and sha256 of what was read."""
+        digest, crc, done = hashlib.sha256(), 0, 0
+        buffer = bytearray(min(CHUNK, max(size, 1)))
+        in_kernel = hasattr(os, "copy_file_range")
+        while done < size:
+            count = os.preadv(source, [buffer], done)
+            view = memoryview(buffer)[: min(count, size - done)]
+            if not view:
+                break
+            digest.update(view)
+            crc = zlib.crc32(view, crc)
+            in_kernel = in_kernel and _copy_in_kernel(
+                source, self._fd, len(view), done, start + done
+            )
+            if not in_kernel:
+                _write_at(self._fd, view, start + done)
+            done += len(view)
+            self._progress(len(view))
+        if done != size or os.fstat(source).st_size != size:
+            raise PackError(
+                "zip-source-changed", "a file changed while it was packed", context={"file": path}
+            )
+        return crc, digest.hexdigest()
+
+    def _close(
+        self, name: str, mode: int, size: int, crc: int, digest: str, start: int, gap: int,
+        padding: bytes,
+    ) -> Written:  # fmt: skip
+        entry = ZipEntry(name, mode, size, crc, self._offset + gap, start)
+        _write_at(self._fd, bytes(gap) + local_header(entry, padding), self._offset)
+        self._offset = start + size
+        self._entries.append(entry)
+        return Written(entry, digest)
+
+
+def pad(offset: int, align: int, limit: int) -> tuple[int, int]:
+    """How to bring ``offset`` to a multiple of ``align``: (gap before header, extra field bytes).
+
+    An extra field has 4 bytes of its own and at most ``limit`` in all; the smallest gap that
+    makes the rest fit is used.
+    """
+    for gap in range(align if align > 1 else 1):
+        need = -(offset + gap) % align
+        if need == 0 or 4 <= need <= limit:
+            return gap, need
+    raise AssertionError("unreachable: a gap of up to align - 1 always fits")
+
+
+def _copy_in_kernel(source: int, target: int, count: int, at: int, to: int) -> bool:
+    """Copy inside the kernel (shares blocks where the file system can); False if it cannot."""
+    done = 0
+    while done < count:
+        try:
+            step = os.copy_file_range(source, target, count - done, at + done, to + done)
+        except OSError:
+            return False
+        if step == 0:
+            return False
+        done += step
+    return True
+
+
+def _write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(fd, view, offset)
+        view, offset = view[count:], offset + count

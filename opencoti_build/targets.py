@@ -1,0 +1,38 @@
+"""Targets: the systems that a single file can start on, and what is known about each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Target(Enum):
+    """A system that engines and launchers are built for (DESIGN section 2)."""
+
+    X86_64_LINUX = "x86_64-linux"
+    AARCH64_LINUX = "aarch64-linux"
+    X86_64_WINDOWS = "x86_64-windows"
+    AARCH64_MACOS = "aarch64-macos"
+    X86_64_MACOS = "x86_64-macos"
+
+
+@dataclass(frozen=True)
+class TargetFacts:
+    """What the packer must know about one target.
+
+    ``uname`` holds the answers of ``uname -sm`` that mean this target (none for Windows, which
+    never runs the start script); ``launcher_triple`` is zig's name for the launcher's build.
+    """
+
+    uname: tuple[str, ...]
+    launcher_triple: str
+
+
+FACTS: Mapping[Target, TargetFacts] = {
+    Target.X86_64_LINUX: TargetFacts(("Linux x86_64", "Linux amd64"), "x86_64-linux-musl"),
+    Target.AARCH64_LINUX: TargetFacts(("Linux aarch64", "Linux arm64"), "aarch64-linux-musl"),
+    Target.X86_64_WINDOWS: TargetFacts((), "x86_64-windows-gnu"),
+    Target.AARCH64_MACOS: TargetFacts(("Darwin arm64",), "aarch64-macos"),
+    Target.X86_64_MACOS: TargetFacts(("Darwin x86_64",), "x86_64-macos"),
+}

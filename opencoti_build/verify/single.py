@@ -1,0 +1,75 @@
+"""Verifies one single file: form, digests, contents, programs, release."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from opencoti_build.errors import PackError
+from opencoti_build.pack.host import mapped
+from opencoti_build.pack.zipreader import Source, ZipLayout
+from opencoti_build.ui import Ui, Unit
+from opencoti_build.verify import contents, engine, outer, structure
+from opencoti_build.verify.report import Finding, Report, failed, from_error, skipped
+from opencoti_build.verify.scan import Scan, scan
+
+
+def verify_file(path: Path, manifest: Mapping[str, Any] | None, ui: Ui) -> Report:
+    """Check the single file ``path`` without running it; ``manifest`` is the release's.
+
+    Every problem becomes a finding. Raises OSError when the file cannot be read.
+    """
+    with path.open("rb", buffering=0) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        findings: list[Finding] = []
+        with ui.task(f"read {path.name}", size, Unit.BYTES) as task:
+            try:
+                with mapped(stream) as data:
+                    layout, form = structure.check_zip(data)
+                    findings.append(form)
+                    result = scan(stream, layout.entries if layout else (), task)
+                    if layout is not None:
+                        findings += _inside(data, layout, result)
+            except PackError as error:  # empty file
+                layout, result = None, scan(stream, ())
+                findings.append(from_error("zip", error))
+        if manifest is None:
+            findings.append(
+                skipped("release", "no-release-manifest", "no MANIFEST.json: only the file's own "
+                        "word for its digests")
+            )  # fmt: skip
+        else:
+            findings += outer.check_outer(manifest, path.name, layout, result)
+        if os.fstat(stream.fileno()).st_size != result.size or size != result.size:
+            findings.append(failed("file", "file-changed", "the file changed while it was read"))
+    return Report(tuple(findings), result.sha256, result.size)
+
+
+def _inside(data: Source, layout: ZipLayout, result: Scan) -> Iterator[Finding]:
+    """All checks that need the layout. Programs are examined only when their bytes are right."""
+    crc = structure.check_crc(layout, result)
+    yield crc
+    yield structure.check_alignment(layout)
+    yield contents.check_places(layout)
+    manifest, finding = contents.read_manifest(data, layout)
+    yield finding
+    entries = None
+    if manifest is not None:
+        entries = contents.check_entries(manifest, layout, result)
+        yield entries
+        yield contents.check_patches(manifest, layout, result)
+    version = manifest["version"] if manifest else None
+    examine = crc.ok and entries is not None and entries.ok
+    for target in contents.engine_targets(layout):
+        index, finding = contents.check_index(data, layout, result, target, manifest)
+        yield finding
+        version = version or (index.version if index else None)
+        if index is not None and examine:
+            yield from engine.check_engine(data, layout, target, index)
+            yield from engine.check_launcher(data, layout, target)
+        else:
+            yield skipped(f"engine {target.value}", "engine-not-examined",
+                          "its bytes are not what the file says they are")  # fmt: skip
+    yield from structure.check_prologue(data, layout, result, version)
