@@ -16,6 +16,9 @@ class Target(Enum):
     AARCH64_MACOS = "aarch64-macos"
     X86_64_MACOS = "x86_64-macos"
 
+    def __str__(self) -> str:
+        return self.value
+
 
 @dataclass(frozen=True)
 class TargetFacts:
