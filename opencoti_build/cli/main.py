@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import NoReturn
 
 import click
 
@@ -57,11 +57,13 @@ def render_error(error: OpencotiError) -> str:
     return "\n".join(lines)
 
 
-def main(argv: list[str] | None = None) -> Any:
+def main(argv: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with the code of DESIGN section 7."""
     args = sys.argv[1:] if argv is None else argv
     try:
-        cli.main(args=args, prog_name="opencoti-build", standalone_mode=False)
+        # Not standalone: click then raises, and returns the status where a command ended early.
+        status = cli.main(args=args, prog_name="opencoti-build", standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:
