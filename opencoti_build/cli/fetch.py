@@ -70,8 +70,9 @@ def command(
             for outcome in outcomes
         ]
         print_table(["name", "version", "what", "where", "size", "status"], rows)
-    if not names and not everything:
+    error = failure(outcomes)
+    if not (names or everything or error):
         models = [name for name, pin in pins.items() if pin.kind is PinKind.MODEL]
         ui.info(f"models are optional: opencoti-build fetch {' '.join(models)}")
-    if error := failure(outcomes):
+    if error:
         raise error

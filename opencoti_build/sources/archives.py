@@ -18,6 +18,7 @@ from opencoti_build.sources.safety import NameGuard, check_link, check_name
 from opencoti_build.sources.tree import FileMode, Files, ImportFile, unsafe_archive
 
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 
 
@@ -93,10 +94,12 @@ def copy_member(archive: Path, member: str, sink: BinaryIO, limit: int) -> None:
 
 def is_archive(path: Path) -> bool:
     """Does the file look like a tar (plain or compressed) or zip archive?"""
+    return _magic(path) in (_ZSTD, *_ZIP) or tarfile.is_tarfile(path)
+
+
+def _magic(path: Path) -> bytes:
     with path.open("rb") as stream:
-        if stream.read(4) == _ZSTD:
-            return True
-    return zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+        return stream.read(4)
 
 
 def _member_missing(archive: Path, member: str) -> SourceError:
@@ -117,7 +120,7 @@ def _check_hard_link(path: str, target: str, prefix: str) -> None:
 def _entries(archive: Path) -> Iterator[Iterator[_Entry]]:
     with ExitStack() as stack:
         try:
-            if zipfile.is_zipfile(archive):
+            if _magic(archive) in _ZIP:
                 yield _zip_entries(stack.enter_context(zipfile.ZipFile(archive)))
             else:
                 yield _tar_entries(stack.enter_context(_open_tar(archive, stack)))
@@ -137,9 +140,7 @@ def _bad(archive: Path, error: Exception) -> SourceError:
 
 
 def _open_tar(archive: Path, stack: ExitStack) -> tarfile.TarFile:
-    with archive.open("rb") as stream:
-        magic = stream.read(4)
-    if magic != _ZSTD:
+    if _magic(archive) != _ZSTD:
         return tarfile.open(archive, "r:*")
     import tempfile
 

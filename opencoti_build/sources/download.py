@@ -104,7 +104,7 @@ def offline_missing(names: list[str]) -> SourceError:
     """The error for what cannot be had without the network."""
     return SourceError(
         "offline-missing",
-        f"not in the cache, and --offline forbids the network: {', '.join(names)}",
+        "files are missing in the cache, and --offline forbids the network",
         hint="fetch once without --offline, or give a folder with the files as --mirror",
         context={"missing": ", ".join(names)},
     )

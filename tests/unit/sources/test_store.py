@@ -44,6 +44,7 @@ def test_git_agrees(tmp_path: Path) -> None:
     )
     assert "error" not in done.stderr
     subprocess.run(["git", "-C", str(store.path), "gc", "-q", "--prune=now"], check=True)
+    assert not (store.path / "refs" / "trees" / TREE_ID).exists()  # packed
     assert store.has_tree(TREE_ID)
 
 
