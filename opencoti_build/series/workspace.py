@@ -113,8 +113,8 @@ class Workspace:
         # This also refreshes the index, so that the next look does not read fresh files again.
         fields = self.git.fields("status", "--porcelain=v1", "-z", "--no-renames")
         dirty = tuple(field[3:] for field in fields)
-        ids = self.git.run("rev-parse", "--verify", "-q", "HEAD", "HEAD^{tree}", check=False)
-        head, tree = (*ids.out.decode().split(), "", "")[:2]
+        ids = self.git.run("log", "-1", "--format=%H %T", check=False).out.decode().split()
+        head, tree = ids if len(ids) == 2 else ("", "")
         return State(head, tree, dirty)
 
     @property
