@@ -239,5 +239,5 @@ def test_prefix_of_an_earlier_apply_is_used_again(bench: Bench) -> None:
     assert done.rewritten_files == 1
 
 
-GOLDEN_BASE = ""
-GOLDEN_TOP = ""
+GOLDEN_BASE = "658ad9c1210a202c941236b510a99fc516b9dd58"
+GOLDEN_TOP = "1a77841576f65095d7fb59d242a8a7ea3c918b35"
