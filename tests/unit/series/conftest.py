@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,7 @@ class Bench:
     tree: str
     maker: PatchMaker
     workspace: Path
+    three: Path
 
     @property
     def patches(self) -> Path:
@@ -72,32 +74,50 @@ class Bench:
         return [status.outcome for status in statuses]
 
     def add_three(self) -> None:
-        maker = self.maker
-        maker.add(20, "params", {"src/a.c": text(40, l10="ten") + b"/* $Id$ */\n"})
-        maker.add(
-            40,
-            "types",
-            {
-                "src/a.c": text(40, l10="ten", l30="thirty") + b"/* $Id$ */\n",
-                "src/new.c": b"new\n",
-                "src/old.c": None,
-                "unix.txt": b"one\n2\n",
-                "no-newline": b"tail, longer",
-                "empty": b"full\n",
-                "a name.txt": b"y\n",
-                "blank.c": b"",
-            },
-            author="Jürgen Q. Example <j@example.org>",
-            why="Because Jürgen\nneeds it.\n\nAnd more.",
-        )
-        maker.add(120, "kernels", {"src/new.c": b"new\nnewer\n"}, trailers={"Depends": "0040"})
+        """The three patches of ``_write_three`` (made once, copied here)."""
+        shutil.copytree(self.three, self.patches, dirs_exist_ok=True)
+        self.maker.tree = (self.three.parent / "tree-of-three").read_text()
+
+
+def _write_three(maker: PatchMaker) -> None:
+    maker.add(20, "params", {"src/a.c": text(40, l10="ten") + b"/* $Id$ */\n"})
+    maker.add(
+        40,
+        "types",
+        {
+            "src/a.c": text(40, l10="ten", l30="thirty") + b"/* $Id$ */\n",
+            "src/new.c": b"new\n",
+            "src/old.c": None,
+            "unix.txt": b"one\n2\n",
+            "no-newline": b"tail, longer",
+            "empty": b"full\n",
+            "a name.txt": b"y\n",
+            "blank.c": b"",
+        },
+        author="Jürgen Q. Example <j@example.org>",
+        why="Because Jürgen\nneeds it.\n\nAnd more.",
+    )
+    maker.add(120, "kernels", {"src/new.c": b"new\nnewer\n"}, trailers={"Depends": "0040"})
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Store and patches, built once."""
+    root = tmp_path_factory.mktemp("series")
+    objects, tree = make_store(root / "store", BASE)
+    maker = PatchMaker(objects, tree, root / "three")
+    _write_three(maker)
+    (root / "tree").write_text(tree)
+    (root / "tree-of-three").write_text(maker.tree)
+    return root
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    objects, tree = make_store(tmp_path / "store", BASE)
+def bench(tmp_path: Path, template: Path) -> Bench:
+    shutil.copytree(template / "store", tmp_path / "store")
+    objects, tree = tmp_path / "store/objects.git", (template / "tree").read_text()
     maker = PatchMaker(objects, tree, tmp_path / "patches")
-    return Bench(tmp_path, objects, tree, maker, tmp_path / "space")
+    return Bench(tmp_path, objects, tree, maker, tmp_path / "space", template / "three")
 
 
 def reason_of(call: Callable[[], object]) -> str:
