@@ -26,6 +26,7 @@ BRANCH = "refs/heads/series"
 BASE_REF = "refs/opencoti/base"
 BACKUP_REFS = "refs/opencoti/backup"
 
+_MAX_PACKS = 30
 _STAMP = "opencoti-stamp.json"
 _MOVING = "opencoti-moving.json"
 _EXPORTED = "opencoti-exported.json"
@@ -146,6 +147,8 @@ class Workspace:
         self.git.run("update-ref", "--no-deref", BRANCH, stamp.top)
         self.git.run("update-ref", BASE_REF, stamp.base_commit)
         self.git.run("symbolic-ref", "HEAD", BRANCH)
+        if len(list((self.git_dir / "objects/pack").glob("*.pack"))) > _MAX_PACKS:
+            self.git.run("repack", "-q", "-a", "-d", "-l")
         self.seal(stamp)
         return count
 

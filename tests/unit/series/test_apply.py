@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from opencoti_build.series import plan as plan_module
+from opencoti_build.series import workspace as workspace_module
 from opencoti_build.series.git import Git
 from opencoti_build.series.outcome import Outcome
 from opencoti_build.series.workspace import Workspace
@@ -162,6 +163,24 @@ def test_foreign_folder_and_missing_base(bench: Bench) -> None:
 def test_git_missing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(bench.root))
     assert reason_of(bench.apply) == "git-missing"
+
+
+def test_git_too_old(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = bench.root / "git"
+    old.write_text("#!/bin/sh\necho git version 2.25.1\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(bench.root))
+    assert reason_of(bench.apply) == "git-too-old"
+
+
+def test_many_packs_are_joined(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace_module, "_MAX_PACKS", 0)
+    bench.maker.add(40, "many", {f"many/{n}.c": text(2, l1=str(n)) for n in range(150)})
+    bench.apply()
+    bench.maker.add(41, "more", {f"more/{n}.c": text(3, l1=str(n)) for n in range(150)})
+    assert bench.apply().tree == bench.maker.tree
+    assert len(list((bench.workspace / ".git/objects/pack").glob("*.pack"))) == 1
+    assert git_out(bench.workspace, "fsck", "--full") == ""
 
 
 def test_enclosing_dirty_repository_is_untouched(bench: Bench) -> None:
