@@ -105,7 +105,10 @@ def test_padding_always_fits(offset: int, align: int) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.binary(max_size=100), st.booleans()), min_size=1, max_size=8), st.integers(0, 99))
+@given(
+    st.lists(st.tuples(st.binary(max_size=100), st.booleans()), min_size=1, max_size=8),
+    st.integers(0, 99),
+)
 def test_any_sizes_read_back(items, start: int) -> None:
     import tempfile
 
@@ -170,7 +173,9 @@ def test_unsafe_names_are_not_written(tmp_path: Path, name: str) -> None:
     assert caught.value.reason == "zip-unsafe-name"
 
 
-@pytest.mark.parametrize("names", [("a", "A"), ("ß", "SS"), ("d", "d/e"), ("d/e", "D"), ("\u00e9", "e\u0301")])
+@pytest.mark.parametrize(
+    "names", [("a", "A"), ("ß", "SS"), ("d", "d/e"), ("d/e", "D"), ("\u00e9", "e\u0301")]
+)
 def test_names_that_merge_are_not_written(tmp_path: Path, names: tuple[str, str]) -> None:
     with pytest.raises(PackError) as caught:
         write(tmp_path / "f", dict.fromkeys(names, b""))
