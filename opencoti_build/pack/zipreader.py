@@ -57,6 +57,8 @@ def read_zip(data: Source) -> ZipLayout:
     ``zip-overlap``, ``zip-local-mismatch``, …). The entries' data is not read.
     """
     count, size, offset = _end(data)
+    if count == 0:
+        _fail("zip-empty", "the zip part holds nothing")
     headers = list(_directory(data[offset : offset + size], count, offset))
     names = z.NameSet()
     entries = []
@@ -68,8 +70,7 @@ def read_zip(data: Source) -> ZipLayout:
     if [entry.name for entry in entries] != [header.name for header in headers]:
         _fail("zip-directory-mismatch", "the directory does not list the entries in file order")
     _gaps(data, entries, offset)
-    prologue = entries[0].header_offset if entries else offset
-    return ZipLayout(tuple(entries), prologue, offset, len(data))
+    return ZipLayout(tuple(entries), entries[0].header_offset, offset, len(data))
 
 
 def _fail(reason: str, message: str, **context: object) -> NoReturn:

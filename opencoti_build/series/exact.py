@@ -92,7 +92,9 @@ def patch_bytes(old: bytes, section: bytes) -> bytes | None:
     out: list[bytes] = []
     at = 0
     body = re.split(rb"^(?=@@ )", section, maxsplit=1, flags=re.M)[1:]
-    diff = body[0].split(b"\n") if body else []
+    if not body:
+        return old  # an empty file comes or goes
+    diff = body[0].split(b"\n")
     for line, after in zip(diff, [*diff[1:], b""], strict=True):
         kind = line[:1]
         if found := _HUNK.match(line):

@@ -6,7 +6,9 @@ walking up), and every setting that could change bytes is fixed on the command l
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -18,9 +20,12 @@ from opencoti_build.errors import SeriesError
 IDENTITY_NAME = "opencoti-build"
 IDENTITY_EMAIL = "series@opencoti-build.invalid"
 
+OLDEST = (2, 34)  # three-way on an index alone; reset over unknown files
+
 # Highest precedence of all attribute files: whatever .gitattributes the tree has, bytes stay.
 ATTRIBUTES = "* -text !eol -ident -filter !working-tree-encoding !whitespace !diff !merge\n"
 
+_INSTALL = "install git 2.34 or newer with your system's package manager"
 _KEPT = ("PATH", "SYSTEMROOT", "TMPDIR", "TEMP", "TMP", "LD_LIBRARY_PATH")
 _SETTINGS = (
     f"core.attributesFile={os.devnull}",
@@ -37,7 +42,7 @@ _SETTINGS = (
     "core.sparseCheckout=false",
     "core.splitIndex=false",
     "core.untrackedCache=false",
-    "fastimport.unpackLimit=1",
+    "fastimport.unpackLimit=100",
     "apply.ignoreWhitespace=no",
     "apply.whitespace=nowarn",
     "checkout.workers=0",
@@ -80,8 +85,8 @@ class Git:
     ) -> GitResult:
         """Run ``git ARGS`` with ``data`` on stdin.
 
-        Raises SeriesError ``git-missing``, and ``git-failed`` when ``check`` and the exit status
-        is not 0.
+        Raises SeriesError ``git-missing``, ``git-too-old``, and ``git-failed`` when ``check``
+        and the exit status is not 0.
         """
         settings = [part for setting in _SETTINGS for part in ("-c", setting)]
         command = [find_git(), "--no-pager", *settings, *args]
@@ -130,13 +135,19 @@ class Git:
 
 
 def find_git() -> str:
-    """The git program. Raises SeriesError ``git-missing``."""
+    """The git program. Raises SeriesError ``git-missing`` or ``git-too-old``."""
     program = shutil.which("git")
     if program is None:
         raise SeriesError(
             "git-missing",
             "git is not on the PATH",
-            hint="install git 2.34 or newer with your system's package manager",
+            hint=_INSTALL,
+        )
+    if (version := _version(program)) < OLDEST:
+        raise SeriesError(
+            "git-too-old",
+            f"{program} is git {'.'.join(map(str, version))}",
+            hint=_INSTALL,
         )
     return program
 
@@ -164,6 +175,13 @@ def borrow_objects(git_dir: Path, objects: Path) -> None:
     line = f"{(objects / 'objects').resolve().as_posix()}\n".encode()
     if not target.is_file() or target.read_bytes() != line:
         target.write_bytes(line)
+
+
+@functools.lru_cache
+def _version(program: str) -> tuple[int, ...]:
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"(\d+)\.(\d+)", done.stdout)
+    return tuple(map(int, found.groups())) if found else (0,)
 
 
 def _failed(args: Sequence[str], result: GitResult) -> SeriesError:

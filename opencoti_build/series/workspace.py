@@ -26,6 +26,7 @@ BRANCH = "refs/heads/series"
 BASE_REF = "refs/opencoti/base"
 BACKUP_REFS = "refs/opencoti/backup"
 
+_MAX_PACKS = 30
 _STAMP = "opencoti-stamp.json"
 _MOVING = "opencoti-moving.json"
 _EXPORTED = "opencoti-exported.json"
@@ -113,8 +114,8 @@ class Workspace:
         # This also refreshes the index, so that the next look does not read fresh files again.
         fields = self.git.fields("status", "--porcelain=v1", "-z", "--no-renames")
         dirty = tuple(field[3:] for field in fields)
-        ids = self.git.run("rev-parse", "--verify", "-q", "HEAD", "HEAD^{tree}", check=False)
-        head, tree = (*ids.out.decode().split(), "", "")[:2]
+        ids = self.git.run("log", "-1", "--format=%H %T", check=False).out.decode().split()
+        head, tree = ids if len(ids) == 2 else ("", "")
         return State(head, tree, dirty)
 
     @property
@@ -146,6 +147,8 @@ class Workspace:
         self.git.run("update-ref", "--no-deref", BRANCH, stamp.top)
         self.git.run("update-ref", BASE_REF, stamp.base_commit)
         self.git.run("symbolic-ref", "HEAD", BRANCH)
+        if len(list((self.git_dir / "objects/pack").glob("*.pack"))) > _MAX_PACKS:
+            self.git.run("repack", "-q", "-a", "-d", "-l")
         self.seal(stamp)
         return count
 

@@ -112,6 +112,8 @@ def elf_problems(
     foreign = [name for name in facts.needed if name not in allowed]
     if foreign:
         yield "elf-foreign-library", "needs a library that is not allowed", ", ".join(foreign)
+    if "libc.so.6" in facts.needed and not facts.glibc:
+        yield "elf-glibc-unknown", "does not say which glibc it needs", ".gnu.version_r"
     if facts.glibc > GLIBC_CAP:
         newest = ".".join(map(str, facts.glibc))
         yield "elf-glibc-too-new", "needs a newer glibc than 2.28", newest

@@ -18,29 +18,46 @@ static uint32_t turn(uint32_t x, int n)
     return x >> n | x << (32 - n);
 }
 
+/* One round; the eight working variables change places in the calls, not in memory. */
+static inline void turn_once(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e,
+                             uint32_t f, uint32_t g, uint32_t *h, uint32_t add)
+{
+    uint32_t one = *h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + (g ^ (e & (f ^ g))) + add;
+    *d += one;
+    *h = one + (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) | (c & (a | b)));
+}
+
 static void mix(uint32_t state[8], const unsigned char *block)
 {
-    uint32_t w[64], s[8];
+    uint32_t w[64];
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
     for (int i = 0; i < 16; i++)
         w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
                (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
     for (int i = 16; i < 64; i++) {
-        uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + w[i - 7] +
-               (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
+        uint32_t x = w[i - 15], y = w[i - 2];
+        w[i] = w[i - 16] + (turn(x, 7) ^ turn(x, 18) ^ x >> 3) + w[i - 7] +
+               (turn(y, 17) ^ turn(y, 19) ^ y >> 10);
     }
-    memcpy(s, state, sizeof s);
-    for (int i = 0; i < 64; i++) {
-        uint32_t one = s[7] + (turn(s[4], 6) ^ turn(s[4], 11) ^ turn(s[4], 25)) +
-                       ((s[4] & s[5]) ^ (~s[4] & s[6])) + K[i] + w[i];
-        uint32_t two = (turn(s[0], 2) ^ turn(s[0], 13) ^ turn(s[0], 22)) +
-                       ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
-        memmove(s + 1, s, 7 * sizeof *s);
-        s[4] += one;
-        s[0] = one + two;
+    for (int i = 0; i < 64; i += 8) {
+        turn_once(a, b, c, &d, e, f, g, &h, K[i] + w[i]);
+        turn_once(h, a, b, &c, d, e, f, &g, K[i + 1] + w[i + 1]);
+        turn_once(g, h, a, &b, c, d, e, &f, K[i + 2] + w[i + 2]);
+        turn_once(f, g, h, &a, b, c, d, &e, K[i + 3] + w[i + 3]);
+        turn_once(e, f, g, &h, a, b, c, &d, K[i + 4] + w[i + 4]);
+        turn_once(d, e, f, &g, h, a, b, &c, K[i + 5] + w[i + 5]);
+        turn_once(c, d, e, &f, g, h, a, &b, K[i + 6] + w[i + 6]);
+        turn_once(b, c, d, &e, f, g, h, &a, K[i + 7] + w[i + 7]);
     }
-    for (int i = 0; i < 8; i++)
-        state[i] += s[i];
+    state[0] += a;
+    state[1] += b;
+    state[2] += c;
+    state[3] += d;
+    state[4] += e;
+    state[5] += f;
+    state[6] += g;
+    state[7] += h;
 }
 
 void sha256_start(struct sha256 *hash)

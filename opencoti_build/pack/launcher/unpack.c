@@ -8,11 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { PIECE = 1 << 18, TRIES = 64 };
+enum { PIECE = 1 << 18, TRIES = 64, PAUSE_MS = 10, WAIT_MS = 60000 };
 
 bool unpack_whole(const char *folder, const struct index *index)
 {
@@ -146,10 +147,25 @@ static bool settle(const char *made, const char *target, const char *parent,
     return fail_set(fail, FAIL_NO_SPACE, "%s: cannot be replaced", target);
 }
 
-bool unpack(const struct zip *zip, const char *prefix, const struct index *index,
-            const char *parent, struct fail *fail)
+/* Wait until no other start unpacks into `parent`, so that many first starts do the work once.
+   Only a courtesy: without it (a network file system, or a start that was stopped and holds the
+   lock for long) each start unpacks for itself, which is as safe. Returns what to close, or -1. */
+static int wait_turn(const char *parent)
 {
-    char *made = NULL, *target = text("%s/%s", parent, index->id);
+    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const struct timespec pause = {0, 1000000L * PAUSE_MS};
+    for (int waited = 0; fd >= 0 && waited < WAIT_MS; waited += PAUSE_MS) {
+        if (!flock(fd, LOCK_EX | LOCK_NB) || (errno != EWOULDBLOCK && errno != EINTR))
+            break;
+        nanosleep(&pause, NULL);
+    }
+    return fd;
+}
+
+static bool unpack_now(const struct zip *zip, const char *prefix, const struct index *index,
+                       const char *parent, const char *target, struct fail *fail)
+{
+    char *made = NULL;
     bool good = false;
     cache_clean(parent);
     for (int i = 0; i < TRIES && !good; i++) {
@@ -171,6 +187,18 @@ bool unpack(const struct zip *zip, const char *prefix, const struct index *index
         cannot(fail, parent);
     }
     free(made);
+    return good;
+}
+
+bool unpack(const struct zip *zip, const char *prefix, const struct index *index,
+            const char *parent, struct fail *fail)
+{
+    char *target = text("%s/%s", parent, index->id);
+    int turn = wait_turn(parent);
+    bool good = unpack_whole(target, index) ||
+                unpack_now(zip, prefix, index, parent, target, fail);
+    if (turn >= 0)
+        close(turn);
     free(target);
     return good;
 }

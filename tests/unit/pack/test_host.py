@@ -1,0 +1,111 @@
+"""Whole single files: what is where, the same bytes each time, models inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from opencoti_build.errors import PackError
+from opencoti_build.pack.host import EngineFile, add_model
+from opencoti_build.pack.index import IndexFile, parse_index, render_index
+from opencoti_build.pack.launcher_build import build_launcher
+from opencoti_build.pack.zipformat import ALIGNMENT
+from opencoti_build.pack.zipreader import read_zip
+from tests.lib.single_file import TARGET, pack, parts
+
+
+def test_entries_and_places(tmp_path: Path) -> None:
+    packed = pack(tmp_path / "f.llamafile")
+    assert packed.path.stat().st_mode & 0o777 == 0o755
+    assert packed.path.stat().st_size == packed.size
+    assert [entry.name for entry in packed.entries] == [
+        "bin/launch-x86_64-linux",
+        "engine/x86_64-linux/opencoti-engine",
+        "engine/x86_64-linux/libggml-base.so",
+        "engine/x86_64-linux/INDEX",
+        "META/patches/0006-one.patch",
+        "META/patches/0007-two.patch",
+        "META/manifest.json",
+    ]
+    assert all(entry.offset % ALIGNMENT == 0 for entry in packed.entries[1:3])
+    with zipfile.ZipFile(packed.path) as other:
+        manifest = json.loads(other.read("META/manifest.json"))
+    assert manifest["launchers"]["x86_64-linux"]["sha256"] == packed.entries[0].sha256
+    assert len(manifest["targets"]["x86_64-linux"]["files"]) == 3
+
+
+def test_same_bytes_in_two_folders(tmp_path: Path) -> None:
+    first = pack(tmp_path / "a" / "f")
+    mask = os.umask(0o077)
+    try:
+        second = pack(tmp_path / "b" / "g")
+    finally:
+        os.umask(mask)
+    assert first.sha256 == second.sha256
+    assert first.path.read_bytes() == second.path.read_bytes()
+
+
+def test_launcher_is_the_same_anywhere(tmp_path: Path) -> None:
+    again = build_launcher(TARGET, tmp_path / "other name" / "x")
+    assert again.read_bytes() == parts().launcher.read_bytes()
+    assert again.stat().st_size < 100_000
+
+
+def test_nothing_is_left_when_packing_fails(tmp_path: Path) -> None:
+    out = tmp_path / "out" / "f"
+    with pytest.raises(PackError) as caught:
+        pack(out, EngineFile("libggml-base.so", parts().module))
+    assert caught.value.reason == "zip-duplicate-name"
+    assert list(out.parent.iterdir()) == []
+
+
+def test_model_and_args(tmp_path: Path) -> None:
+    packed = pack(tmp_path / "f")
+    model = tmp_path / "Tiny.gguf"
+    model.write_bytes(os.urandom(100_000))
+    bundle = add_model(packed.path, model, tmp_path / "b", "-m\n/zip/Tiny.gguf\n...\n")
+    data = bundle.path.read_bytes()
+    layout = read_zip(data)
+    entry = layout.find("Tiny.gguf")
+    assert entry is not None and entry.data_offset % ALIGNMENT == 0
+    assert data[entry.data_offset : entry.end] == model.read_bytes()
+    host = packed.path.read_bytes()
+    assert data[: read_zip(host).directory_offset] == host[: read_zip(host).directory_offset]
+    with pytest.raises(PackError) as caught:
+        add_model(bundle.path, model, tmp_path / "c")
+    assert caught.value.reason == "pack-has-model"
+    with pytest.raises(PackError) as caught:
+        add_model(packed.path, packed.path, tmp_path / "c")
+    assert caught.value.reason == "pack-bad-model"
+
+
+def test_index_round_trip() -> None:
+    files = [IndexFile("engine", "a" * 64, 5, 0o755), IndexFile("lib.so", "b" * 64, 0, 0o644)]
+    index = parse_index(render_index("1.0", "t", files))
+    assert index.files == tuple(files) and (index.version, index.tag) == ("1.0", "t")
+    assert len(index.content_id) == 32
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "opencoti-index 1 1.0 t\n",
+        "opencoti-index 2 1.0 t\n" + "a" * 64 + " 5 755 e\n",
+        "opencoti-index 1 1.0 t\n" + "a" * 64 + " 5 755 ../e\n",
+        "opencoti-index 1 1.0 t\n" + "a" * 64 + " 5 644 e\n",
+        "opencoti-index 1 1.0 t\n" + "a" * 64 + " 05 755 e\n",
+        "opencoti-index 1 1.0 t\n" + "a" * 64 + " 5 755 e",
+        "opencoti-index 1 1.0 t\n" + 2 * ("a" * 64 + " 5 755 e\n"),
+        "opencoti-index 1 1.0 t\n" + "a" * 64 + " 5 4755 e\n",
+        "opencoti-index 1 1.0 t\n" + "a" * 64 + " 5 755 \u00e9\n",
+    ],
+)
+def test_index_that_is_refused(text: str) -> None:
+    with pytest.raises(PackError) as caught:
+        parse_index(text.encode())
+    assert caught.value.reason == "pack-bad-index"
