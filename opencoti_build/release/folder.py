@@ -52,7 +52,7 @@ def make_release(pipeline: Pipeline, folder: Path) -> Release:
     texts = {MANIFEST: render(manifest), NOTES: build_info(manifest)}
     for name, data in texts.items():
         write_atomic(folder / name, data)
-    sums = {name: host.sha256 for name in names}
+    sums = dict.fromkeys(names, host.sha256)
     sums |= {name: sha256_bytes(data) for name, data in texts.items()}
     sums |= {f"patches/{p.path.name}": p.sha256 for p in pipeline.workspace.series.patches}
     lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))

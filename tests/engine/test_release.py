@@ -91,7 +91,7 @@ def test_a_second_artifact_run_compiles_nothing(built: Built, tmp_path: Path) ->
 
 
 def test_the_engine_has_no_path_of_this_machine(built: Built) -> None:
-    (engine,) = [item for item in [built.pipeline.engine(built.context.targets[0])]]
+    engine = built.pipeline.engine(built.context.targets[0])
     for path in engine.files():
         data = path.read_bytes()
         for needle in (str(built.context.cache.root), str(Path.home()) + "/"):
