@@ -62,17 +62,14 @@ def apply_series(
 
 
 def _apply(space: Workspace, series: Series, base_tree: str, ui: Ui, force: bool) -> Applied:
+    recovered = space.recover() if space.interrupted else 0
     stamp = space.stamp()
-    interrupted = space.interrupted
-    if interrupted:
-        space.recover()
-        state = State("", "", ())
-    else:
-        state = space.state()
-        if state.dirty and not force:
-            raise _dirty(state)
-    if stamp and not interrupted and _up_to_date(stamp, state, series, base_tree):
-        return Applied(base_tree, stamp.tree, stamp.commits, 0, stamp.base_commit)
+    # A first apply that was cut off before its move: what is there, nobody can have edited.
+    state = State("", "", ()) if space.interrupted else space.state()
+    if state.dirty and not force:
+        raise _dirty(state)
+    if stamp and _up_to_date(stamp, state, series, base_tree):
+        return Applied(base_tree, stamp.tree, stamp.commits, recovered, stamp.base_commit)
     known = stamp.commits if stamp and stamp.base_tree == base_tree else ()
     plan = make_plan(series, base_tree, space.planning_git(), ui, known)
     if not plan.good:
@@ -80,7 +77,7 @@ def _apply(space: Workspace, series: Series, base_tree: str, ui: Ui, force: bool
     _keep_commits(space, stamp, state, plan, ui, force)
     new = Stamp(base_tree, plan.base_commit, series.digest, plan.tree, plan.top, plan.commits)
     with ui.task("updating the workspace"):
-        count = space.move(new, clean=force)
+        count = recovered + space.move(new, clean=force)
     return Applied(base_tree, plan.tree, plan.commits, count, plan.base_commit)
 
 

@@ -1,8 +1,8 @@
 """The workspace of a series: its git folder, its stamp, and safe moves of its work tree.
 
 Two files in ``.git`` say what we did. ``opencoti-stamp.json`` is written last and describes a
-finished apply; ``opencoti-moving.json`` exists only while the work tree is being changed, so
-that a killed run is completed by the next one and never taken for an edit by hand.
+finished apply; ``opencoti-moving.json`` holds the next stamp while the work tree is being
+changed, so that a killed run is completed by the next one and never taken for an edit by hand.
 """
 
 from __future__ import annotations
@@ -97,17 +97,7 @@ class Workspace:
 
     def stamp(self) -> Stamp | None:
         """The last finished apply, or None when there is none that can be trusted."""
-        try:
-            data = json.loads(self._file(_STAMP).read_bytes())
-            if data.pop("format") != FORMAT:
-                return None
-            commits = tuple(
-                PatchResult(**{**item, "outcome": Outcome(item["outcome"])})
-                for item in data.pop("commits")
-            )
-            return Stamp(**data, commits=commits)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return None
+        return _read_stamp(self._file(_STAMP))
 
     def state(self) -> State:
         """What HEAD and the work tree are now. Raises SeriesError ``git-failed``."""
@@ -123,15 +113,14 @@ class Workspace:
         """Whether a move of the work tree was begun and not finished."""
         return self._file(_MOVING).is_file()
 
-    def recover(self) -> None:
-        """Complete a move that was cut off, so that index and work tree agree again."""
-        self._drop_leftovers()
-        try:
-            tree = json.loads(self._file(_MOVING).read_bytes())["to"]
-        except (OSError, ValueError, KeyError, TypeError):
-            tree = None
-        if tree is not None:
-            self._reset(tree)
+    def recover(self) -> int:
+        """Complete a move that was cut off; returns how many files were written or removed.
+
+        A first apply that was cut off before its move leaves nothing to complete. Raises
+        SeriesError ``git-failed``.
+        """
+        target = _read_stamp(self._file(_MOVING))
+        return 0 if target is None else self.move(target)
 
     def move(self, stamp: Stamp, *, clean: bool = False) -> int:
         """Bring work tree, index and HEAD to ``stamp``; only files that differ are written.
@@ -140,7 +129,7 @@ class Workspace:
         Raises SeriesError ``git-failed``.
         """
         self._drop_leftovers()
-        write_atomic(self._file(_MOVING), json.dumps({"to": stamp.tree}).encode())
+        write_atomic(self._file(_MOVING), _stamp_bytes(stamp))
         if clean:
             self.git.run("clean", "-f", "-f", "-d", "-q")
         count = self._reset(stamp.tree)
@@ -149,15 +138,10 @@ class Workspace:
         self.git.run("symbolic-ref", "HEAD", BRANCH)
         if len(list((self.git_dir / "objects/pack").glob("*.pack"))) > _MAX_PACKS:
             self.git.run("repack", "-q", "-a", "-d", "-l")
-        self.seal(stamp)
-        return count
-
-    def seal(self, stamp: Stamp) -> None:
-        """Write the stamp, then end the move."""
-        data = json.dumps({"format": FORMAT, **asdict(stamp)}, indent=1, default=lambda v: v.value)
-        write_atomic(self._file(_STAMP), data.encode())
+        write_atomic(self._file(_STAMP), _stamp_bytes(stamp))
         self._file(_EXPORTED).unlink(missing_ok=True)
         self._file(_MOVING).unlink(missing_ok=True)
+        return count
 
     def exported(self) -> dict[str, str]:
         """Name and sha256 of the patch files that the last export wrote."""
@@ -187,7 +171,7 @@ class Workspace:
         # Renamed into place whole, so that a git folder without our marks is never ours.
         temporary = self.root / f".git.new-{os.getpid()}"
         write_repository(temporary, objects)
-        (temporary / _MOVING).write_text('{"to": null}\n', encoding="ascii")
+        (temporary / _MOVING).write_text("{}\n", encoding="ascii")
         temporary.rename(self.git_dir)
 
     def _reset(self, tree: str) -> int:
@@ -212,6 +196,25 @@ class Workspace:
             f"{self.root} is not a workspace of ours",
             hint="name an empty or new folder with --workspace, or remove this one",
         )
+
+
+def _read_stamp(path: Path) -> Stamp | None:
+    try:
+        data = json.loads(path.read_bytes())
+        if data.pop("format") != FORMAT:
+            return None
+        commits = tuple(
+            PatchResult(**{**item, "outcome": Outcome(item["outcome"])})
+            for item in data.pop("commits")
+        )
+        return Stamp(**data, commits=commits)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _stamp_bytes(stamp: Stamp) -> bytes:
+    data = {"format": FORMAT, **asdict(stamp)}
+    return json.dumps(data, indent=1, default=lambda outcome: outcome.value).encode()
 
 
 def applied_base(root: Path) -> str:

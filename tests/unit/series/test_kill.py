@@ -162,6 +162,18 @@ def test_half_written_work_tree_and_leftovers(
     assert not (bench.workspace / ".git/rebase-apply").exists()
 
 
+def test_killed_move_is_completed_before_a_series_that_fails(bench: Bench) -> None:
+    bench.apply()
+    bench.add_three()
+    assert killed_at_call(bench, 12, after=True)
+    assert (bench.workspace / ".git/opencoti-moving.json").exists()
+    path = bench.patches / "0120-kernels.patch"
+    path.write_bytes(path.read_bytes().replace(b"+newer", b"+NEWER"))
+    assert reason_of(bench.apply) == "series-does-not-apply"
+    state = Workspace(bench.workspace).state()
+    assert (state.tree, state.dirty) == (bench.maker.tree, ())
+
+
 def test_leftover_lock_of_a_finished_workspace(bench: Bench) -> None:
     bench.apply()
     bench.add_three()
@@ -185,8 +197,10 @@ def test_broken_git_folder_of_an_interrupted_apply(bench: Bench) -> None:
     bench.apply()
     before = content(bench.workspace)
     git_dir = bench.workspace / ".git"
-    (git_dir / "opencoti-moving.json").write_text('{"to": "%s"}' % ("2" * 40))
-    (git_dir / "opencoti-stamp.json").unlink()
+    stamp = git_dir / "opencoti-stamp.json"
+    lost = stamp.read_text().replace(bench.maker.tree, "2" * 40)
+    (git_dir / "opencoti-moving.json").write_text(lost)
+    stamp.unlink()
     (git_dir / "index").write_bytes(b"broken")
     (bench.workspace / "src/a.c").write_text("half")
     assert bench.apply().tree == bench.maker.tree
