@@ -63,6 +63,7 @@ class EngineSpec:
             "LLAMA_BUILD_UI": "OFF",
             "LLAMA_CURL": "OFF",
             "LLAMA_OPENSSL": "OFF",
+            "OPENCOTI_AVX512_FLAGS": ";".join(self.toolchain.avx512_flags),
             "OPENCOTI_CPU_VARIANTS": ";".join(self.cpu_variants),
             "OPENCOTI_ENGINE": "ON",
             "OPENCOTI_TAG": self.tag,

@@ -42,9 +42,26 @@ class ZigToolchain:
         """Arguments that go before every other argument of the compiler."""
         return ("-target", self.triple, f"-mcpu={_CPU[self.target]}")
 
+    @property
+    def avx512_flags(self) -> tuple[str, ...]:
+        """What AVX-512 code needs beside -mavx512…: with a baseline CPU, clang 20 (zig 0.15)
+        leaves out 512-bit registers; later clangs have no such switch."""
+        return ("-mevex512",) if self.zig.version.startswith("0.15.") else ()
+
     def to_key(self) -> dict[str, object]:
         """What of the toolchain can change a build's output."""
         return {"toolchain": "zig", "zig": self.zig.to_key(), "flags": list(self.flags)}
+
+    def _host_cxx(self) -> list[str]:
+        """A compiler for tools that run during the build.
+
+        The target's own where this machine can run it (its C++ library is then built once),
+        else a static one that any Linux can start.
+        """
+        machine = platform.machine()
+        if self.triple.startswith(f"{machine}-linux-gnu") and platform.libc_ver()[0] == "glibc":
+            return ["c++", *self.flags]
+        return ["c++", "-target", f"{machine}-linux-musl"]
 
     def cmake_platform(self) -> dict[str, str]:
         """CMake variables that name the target platform."""
@@ -58,8 +75,7 @@ class ZigToolchain:
             "c++": ["c++", *self.flags],
             "ar": ["ar"],
             "ranlib": ["ranlib"],
-            # Tools that run during the build: static, so that any Linux can start them.
-            "host-c++": ["c++", "-target", f"{platform.machine()}-linux-musl"],
+            "host-c++": self._host_cxx(),
         }
         for name, args in commands.items():
             maps = _PREFIX_MAPS if name in ("cc", "c++") else ""
