@@ -16,6 +16,7 @@ from opencoti_build.errors import CheckError, UsageError
 from opencoti_build.pack.header import PROLOGUE_SIZE
 from opencoti_build.pack.host import EngineFile, PackedFile, add_model
 from opencoti_build.pack.zipreader import read_zip
+from opencoti_build.verify.elf import elf_problems, read_elf
 from opencoti_build.verify.report import Report
 from opencoti_build.verify.single import verify_file
 from tests.lib.single_file import QUIET, TARGET, compile_c, outer_manifest, pack, parts, write_outer
@@ -195,6 +196,18 @@ def test_edited_programs(tmp_path: Path) -> None:
     for length in (4, 63, 64, 200, len(good) - 1):
         found = engine_reasons(tmp_path, good[:length])
         assert "elf-malformed" in found or "version-string-missing" in found or length > 200
+
+
+def test_damaged_programs_never_crash_the_checks() -> None:
+    good, chance = parts().engine.read_bytes(), random.Random(6)
+    for _ in range(300):
+        body = bytearray(good)
+        for _ in range(chance.choice([1, 3, 30])):
+            at = chance.choice([chance.randrange(64), chance.randrange(len(body))])
+            body[at] = chance.choice([0, 1, 0x7F, 0xFF, chance.randrange(256)])
+        facts = read_elf(bytes(body))
+        if facts is not None:
+            list(elf_problems(facts, bytes(body), TARGET, frozenset()))
 
 
 def test_not_elf_and_wrong_version(tmp_path: Path) -> None:
