@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ class Place:
     file: Path
     home: Path
     tmp: Path
+    user: int = field(default_factory=os.geteuid)
 
     @property
     def cache(self) -> Path:
@@ -39,7 +40,7 @@ class Place:
 
     @property
     def spare(self) -> Path:
-        return self.tmp / f"opencoti-{os.geteuid()}" / "v" / VERSION
+        return self.tmp / f"opencoti-{self.user}" / "v" / VERSION
 
     def env(self, **changes: str | None) -> dict[str, str]:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "TMPDIR": str(self.tmp)}
@@ -351,6 +352,7 @@ def unshare() -> list[str]:
 def mounted(place: Place) -> Place:
     if not shutil.which("unshare") or not mounts_work():
         pytest.skip("this machine lets no test mount a file system")
+    place.user = 0  # in the namespace, every user is root
     return place
 
 
