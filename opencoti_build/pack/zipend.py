@@ -46,11 +46,20 @@ def read_end(data: Source) -> tuple[int, int, int]:
     if wants:
         count, length, offset, end = _end64(data, locator, at, (count, length, offset))
     if offset > end or length > end or offset + length > end:
-        refuse("zip-directory-out-of-file", "the directory does not fit in the file",
-              offset=offset, size=length)  # fmt: skip
+        refuse(
+            "zip-directory-out-of-file",
+            "the directory does not fit in the file",
+            offset=offset,
+            size=length,
+        )
     if offset + length != end:
-        refuse("zip-directory-mismatch", "the directory does not end where the end records begin",
-              offset=offset, size=length, expected_end=end)  # fmt: skip
+        refuse(
+            "zip-directory-mismatch",
+            "the directory does not end where the end records begin",
+            offset=offset,
+            size=length,
+            expected_end=end,
+        )
     _one_end(tail, tail_start, at, size, offset)
     return count, length, offset
 
@@ -62,15 +71,20 @@ def _no_end(tail: bytes, size: int, tail_start: int) -> NoReturn:
     length = z.END.unpack(tail[at : at + z.END.size])[-1]
     if length and at + z.END.size + length == len(tail):
         refuse("zip-comment", "the zip part has a comment", length=length)
-    refuse("zip-trailing-bytes", "bytes follow the zip end record",
-          count=len(tail) - at - z.END.size, offset=tail_start + at)  # fmt: skip
+    refuse(
+        "zip-trailing-bytes",
+        "bytes follow the zip end record",
+        count=len(tail) - at - z.END.size,
+        offset=tail_start + at,
+    )
 
 
 def _multi(disk: int, first: int, here: int, count: int) -> NoReturn:
     if disk or first:
         refuse("zip-multi-disk", "the zip part says that it has several disks")
-    refuse("zip-count-mismatch", "the end record counts two numbers of entries",
-          here=here, total=count)  # fmt: skip
+    refuse(
+        "zip-count-mismatch", "the end record counts two numbers of entries", here=here, total=count
+    )
 
 
 def _end64(
@@ -81,8 +95,11 @@ def _end64(
         refuse("zip-multi-disk", "the zip64 locator says that there are several disks")
     expected = at - z.LOCATOR.size - z.END64.size
     if expected < 0 or offset64 != expected:
-        refuse("zip-zip64-inconsistent", "the zip64 end record is not before its locator",
-              offset=offset64)  # fmt: skip
+        refuse(
+            "zip-zip64-inconsistent",
+            "the zip64 end record is not before its locator",
+            offset=offset64,
+        )
     record = z.END64.unpack(data[expected : expected + z.END64.size])
     magic, length, made_by, version, disk, first, here, count, size, offset = record
     fixed = (magic, length, made_by, version)

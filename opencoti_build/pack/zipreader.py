@@ -68,13 +68,19 @@ def _directory(block: bytes, count: int, offset: int) -> Iterator[_Header]:
     at = 0
     for _ in range(count):
         if at + z.CENTRAL.size > len(block) or block[at : at + 4] != z.CENTRAL_MAGIC:
-            refuse("zip-count-mismatch", "the directory holds fewer entries than counted",
-                  offset=offset + at)  # fmt: skip
+            refuse(
+                "zip-count-mismatch",
+                "the directory holds fewer entries than counted",
+                offset=offset + at,
+            )
         header, at = _central(block, at)
         yield header
     if at != len(block):
-        refuse("zip-count-mismatch", "the directory holds more bytes than its entries need",
-              offset=offset + at)  # fmt: skip
+        refuse(
+            "zip-count-mismatch",
+            "the directory holds more bytes than its entries need",
+            offset=offset + at,
+        )
 
 
 def _central(block: bytes, at: int) -> tuple[_Header, int]:
@@ -159,8 +165,11 @@ def _zip64(extra: bytes, wanted: list[bool], name: str, padding_allowed: bool) -
             )
         seen.add(kind)
     if len(wide) != sum(wanted) or any(value < z.MAX32 for value in wide):
-        refuse("zip-zip64-inconsistent", "a 32-bit field points to a zip64 value that is absent "
-              "or not needed", name=name)  # fmt: skip
+        refuse(
+            "zip-zip64-inconsistent",
+            "a 32-bit field points to a zip64 value that is absent or not needed",
+            name=name,
+        )
     return wide
 
 
@@ -179,8 +188,9 @@ def _local(data: Source, header: _Header, directory: int) -> z.ZipEntry:
         refuse("zip-out-of-file", "an entry runs into the directory", name=header.name)
     raw = data[at + z.LOCAL.size : at + z.LOCAL.size + names]
     if raw != header.raw or flags != header.flags or method != 0 or crc != header.crc32:
-        refuse("zip-local-mismatch", "a local header is not what the directory says",
-              name=header.name)  # fmt: skip
+        refuse(
+            "zip-local-mismatch", "a local header is not what the directory says", name=header.name
+        )
     _common(header.name, raw, version, flags, method, (time, date))
     large = header.size >= z.MAX32
     extra = data[start - extras : start]
