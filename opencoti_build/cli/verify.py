@@ -46,7 +46,7 @@ def command(file: Path, manifest_path: Path | None, as_json: bool, quiet: bool) 
             if not finding.ok:
                 facts = ", ".join(f"{key} {value}" for key, value in finding.context.items())
                 note += f" [{finding.reason}]" + (f": {facts}" if facts else "")
-            click.echo(f"{finding.check:<{width}}  {verdict:<6}  {note}".rstrip())
+            click.echo(f"{finding.check:<{width}}  {verdict:<6}  {_printable(note)}".rstrip())
         click.echo(f"sha256 {report.sha256}  {report.size} bytes")
     if not report.ok:
         raise CheckError(
@@ -54,3 +54,8 @@ def command(file: Path, manifest_path: Path | None, as_json: bool, quiet: bool) 
             f"{file.name} failed {len(report.reasons)} of {len(report.findings)} checks",
             context={"checks": ", ".join(report.reasons)},
         )
+
+
+def _printable(text: str) -> str:
+    """``text`` without anything that could move the cursor: a bad file chooses some of it."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

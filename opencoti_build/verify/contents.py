@@ -10,7 +10,8 @@ from opencoti_build.errors import PackError
 from opencoti_build.pack.host import ARGS_NAME, MODEL_SUFFIX
 from opencoti_build.pack.index import Index, parse_index
 from opencoti_build.pack.manifest import FORMAT, MANIFEST_NAME, listed_entries
-from opencoti_build.pack.zipreader import Source, ZipLayout
+from opencoti_build.pack.zipend import Source
+from opencoti_build.pack.zipreader import ZipLayout
 from opencoti_build.targets import Target
 from opencoti_build.verify.report import Finding, failed, from_error, passed
 from opencoti_build.verify.scan import Scan

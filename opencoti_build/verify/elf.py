@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ RUN_PATHS = frozenset({"$ORIGIN", "$ORIGIN/", "${ORIGIN}"})
 BUILD_PATH = re.compile(
     rb"/(?:home|root|tmp|Users|work|builds)/[^\0 \n\"']{1,200}?\.(?:cpp|c|hpp|h|cu)(?![a-z])"
 )
+
+MAX_HEADERS = 4096
 
 _PF_X = 1
 
@@ -61,12 +63,14 @@ def _facts(elf: Any) -> ElfFacts:
     paths: list[str] = []
     text_relocations = False
     stack: bool | None = None
+    if elf["e_phnum"] > MAX_HEADERS or elf["e_shnum"] > MAX_HEADERS:
+        raise ValueError("too many headers")
     for segment in elf.iter_segments():
         kind = segment["p_type"]
         if kind == "PT_GNU_STACK":
             stack = bool(segment["p_flags"] & _PF_X)
         elif kind == "PT_DYNAMIC":
-            for tag in segment.iter_tags():
+            for tag in _bounded(segment.iter_tags()):
                 name = tag.entry.d_tag
                 if name == "DT_NEEDED":
                     needed.append(tag.needed)
@@ -88,12 +92,20 @@ def _facts(elf: Any) -> ElfFacts:
     )
 
 
+def _bounded(items: Iterable[Any]) -> Iterator[Any]:
+    """``items``, but a damaged file that announces billions of them ends as malformed."""
+    for count, item in enumerate(items):
+        if count == MAX_HEADERS:
+            raise ValueError("too many items")
+        yield item
+
+
 def _glibc(elf: Any) -> Iterator[tuple[int, ...]]:
     section = elf.get_section_by_name(".gnu.version_r")
     if section is None:
         return
-    for _, versions in section.iter_versions():
-        for version in versions:
+    for _, versions in _bounded(section.iter_versions()):
+        for version in _bounded(versions):
             match = re.fullmatch(r"GLIBC_([0-9.]+)", version.name)
             if match:
                 yield tuple(int(part) for part in match[1].split("."))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opencoti_build.pack.index import Index
-from opencoti_build.pack.zipreader import Source, ZipLayout
+from opencoti_build.pack.zipend import Source
+from opencoti_build.pack.zipreader import ZipLayout
 from opencoti_build.targets import Target
 from opencoti_build.verify.elf import MACHINES, elf_problems, read_elf
 from opencoti_build.verify.report import Finding, failed, passed, skipped

@@ -9,7 +9,8 @@ from typing import Any
 
 from opencoti_build.errors import PackError
 from opencoti_build.pack.host import mapped
-from opencoti_build.pack.zipreader import Source, ZipLayout
+from opencoti_build.pack.zipend import Source
+from opencoti_build.pack.zipreader import ZipLayout
 from opencoti_build.ui import Ui, Unit
 from opencoti_build.verify import contents, engine, outer, structure
 from opencoti_build.verify.report import Finding, Report, failed, from_error, skipped

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from opencoti_build.errors import PackError
 from opencoti_build.pack.header import MAGIC, PROLOGUE_SIZE, LauncherPlace, render_prologue
+from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipformat import ALIGNMENT
-from opencoti_build.pack.zipreader import Source, ZipLayout, read_zip
+from opencoti_build.pack.zipreader import ZipLayout, read_zip
 from opencoti_build.targets import Target
 from opencoti_build.verify.report import Finding, failed, from_error, passed
 from opencoti_build.verify.scan import Scan

@@ -54,15 +54,16 @@ bool cache_make(const char *path, struct fail *fail)
 static char *home(struct fail *fail)
 {
     const char *base = setting("OPENCOTI_HOME"), *user = setting("HOME");
+    struct stat info;
     char here[4096], *path;
     if (base && base[0] != '/' && getcwd(here, sizeof here))
         path = text("%s/%s", here, base);
     else if (base)
         path = text("%s", base);
-    else if (user && user[0] == '/')
+    else if (user && user[0] == '/' && !stat(user, &info) && S_ISDIR(info.st_mode))
         path = text("%s/.llamafile", user);
     else {
-        fail_set(fail, FAIL_NO_SPACE, "HOME is not set");
+        fail_set(fail, FAIL_NO_SPACE, "HOME is not set to a folder");
         return NULL;
     }
     if (cache_make(path, fail))

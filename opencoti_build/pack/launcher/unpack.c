@@ -24,7 +24,7 @@ bool unpack_whole(const char *folder, const struct index *index)
         char *path = text("%s/%s", folder, file->name);
         whole = !lstat(path, &info) && S_ISREG(info.st_mode) &&
                 (uint64_t)info.st_size == file->size &&
-                (info.st_mode & 0100) == (file->mode & 0100);
+                (info.st_mode & 0100 || !(file->mode & 0100));
         free(path);
     }
     return whole;

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from opencoti_build.errors import PackError
+from opencoti_build.errors import BuildError, PackError
 from opencoti_build.pack.host import EngineFile, add_model
 from opencoti_build.pack.index import IndexFile, parse_index, render_index
-from opencoti_build.pack.launcher_build import build_launcher
+from opencoti_build.pack.launcher_build import build_launcher, launcher_key
 from opencoti_build.pack.zipformat import ALIGNMENT
 from opencoti_build.pack.zipreader import read_zip
+from opencoti_build.targets import Target
 from tests.lib.single_file import TARGET, pack, parts
 
 
@@ -53,6 +54,20 @@ def test_launcher_is_the_same_anywhere(tmp_path: Path) -> None:
     again = build_launcher(TARGET, tmp_path / "other name" / "x")
     assert again.read_bytes() == parts().launcher.read_bytes()
     assert again.stat().st_size < 100_000
+
+
+def test_launcher_key_follows_its_inputs() -> None:
+    keys = {launcher_key(TARGET, "0.15.2"), launcher_key(TARGET, "0.15.3")}
+    keys.add(launcher_key(Target.AARCH64_LINUX, "0.15.2"))
+    assert len(keys) == 3 and launcher_key(TARGET, "0.15.2") in keys
+
+
+def test_a_launcher_that_does_not_compile(tmp_path: Path) -> None:
+    for compiler, reason in ((["/nonexistent"], "no-zig"), (["false"], "launcher-failed")):
+        with pytest.raises(BuildError) as caught:
+            build_launcher(TARGET, tmp_path / "x", compiler=compiler)
+        assert caught.value.reason == reason
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_left_when_packing_fails(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ class Place:
     file: Path
     home: Path
     tmp: Path
+    user: int = field(default_factory=os.geteuid)
 
     @property
     def cache(self) -> Path:
@@ -39,7 +40,7 @@ class Place:
 
     @property
     def spare(self) -> Path:
-        return self.tmp / f"opencoti-{os.geteuid()}" / "v" / VERSION
+        return self.tmp / f"opencoti-{self.user}" / "v" / VERSION
 
     def env(self, **changes: str | None) -> dict[str, str]:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "TMPDIR": str(self.tmp)}
@@ -129,6 +130,7 @@ def test_paths_in_all_shells(place: Place, shell: str, name: str) -> None:
     assert f"<{place.file}><one two><><'\"><*>" in done.stdout
     relative = run([*shell.split(), f"./{name}", "x"], place.env(), folder)
     good(relative, place)
+    good(run([*shell.split(), "--", name, "x"], place.env(), folder), place)
     whole(place.cache)
 
 
@@ -143,6 +145,17 @@ def test_started_as_a_program(place: Place, shell: str, name: str) -> None:
     env = place.env(PATH=f"{folder}:{os.environ['PATH']}")
     good(run([*shell.split(), "-c", f"{quoted} x"], env, place.home), place)
     good(run([*shell.split(), name, "x"], place.env(), folder), place)
+
+
+def test_script_found_by_the_shell_alone(place: Place) -> None:
+    """bash looks for a script in PATH and then says only its name in $0."""
+    if not shutil.which("bash"):
+        pytest.skip("bash is not installed")
+    folder = place.home.parent / "a bin"
+    folder.mkdir()
+    place.file = Path(shutil.copy(place.file, folder / "my file"))
+    env = place.env(PATH=f"{folder}:{os.environ['PATH']}")
+    good(run(["bash", "my file", "x"], env, place.home), place)
 
 
 def test_symlinks(place: Place) -> None:
@@ -175,6 +188,8 @@ def test_home_unset_or_useless(place: Place, shell: str) -> None:
     assert (place.tmp / f"opencoti-{os.geteuid()}").stat().st_mode & 0o777 == 0o700
     shutil.rmtree(place.spare)
     good(place.run(shell=shell, HOME="/proc/nothing"), place)
+    good(place.run(shell=shell, HOME=str(place.home / "absent")), place)
+    assert list(place.home.iterdir()) == []
     good(place.run(shell=shell, HOME=""), place)
     whole(place.spare)
 
@@ -337,6 +352,7 @@ def unshare() -> list[str]:
 def mounted(place: Place) -> Place:
     if not shutil.which("unshare") or not mounts_work():
         pytest.skip("this machine lets no test mount a file system")
+    place.user = 0  # in the namespace, every user is root
     return place
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from opencoti_build.errors import CheckError, UsageError
 from opencoti_build.pack.header import PROLOGUE_SIZE
 from opencoti_build.pack.host import EngineFile, PackedFile, add_model
 from opencoti_build.pack.zipreader import read_zip
+from opencoti_build.verify.elf import elf_problems, read_elf
 from opencoti_build.verify.report import Report
 from opencoti_build.verify.single import verify_file
 from tests.lib.single_file import QUIET, TARGET, compile_c, outer_manifest, pack, parts, write_outer
@@ -130,8 +133,6 @@ def test_changed_inside_with_right_crc(tmp_path: Path) -> None:
     packed = pack(tmp_path / "f")
     text = packed.path.read_bytes()
     at = text.index(b'"sha256": "') + len(b'"sha256": "')
-    import zlib
-
     forged = bytearray(text)
     forged[at] = ord("0") if forged[at] != ord("0") else ord("1")
     layout = read_zip(text)
@@ -178,6 +179,17 @@ def engine_reasons(folder: Path, body: bytes) -> tuple[str, ...]:
     return edited(folder / "f", engines={TARGET: files}).reasons
 
 
+def dynamic_entry(body: bytes, name: str) -> int:
+    """The offset of a dynamic section entry in the ELF file ``body``."""
+    from elftools.elf.elffile import ELFFile
+
+    for segment in ELFFile(io.BytesIO(body)).iter_segments("PT_DYNAMIC"):
+        for count, tag in enumerate(segment.iter_tags()):
+            if tag.entry.d_tag == name:
+                return int(segment["p_offset"]) + 16 * count
+    raise AssertionError(f"no {name}")
+
+
 def test_edited_programs(tmp_path: Path) -> None:
     """Headers of a good engine, changed one by one (ELF64: e_machine at 18, p_flags at 4)."""
     good = parts().engine.read_bytes()
@@ -192,9 +204,26 @@ def test_edited_programs(tmp_path: Path) -> None:
         assert engine_reasons(tmp_path, changed) == expected
     gone = good[:stack] + bytes(4) + good[stack + 4 :]
     assert engine_reasons(tmp_path, gone) == ("elf-executable-stack",)
+    run_path = dynamic_entry(good, "DT_RUNPATH")
+    textrel = good[:run_path] + (22).to_bytes(8, "little") + good[run_path + 8 :]
+    assert engine_reasons(tmp_path, textrel) == ("elf-text-relocations",)
+    no_sections = good[:40] + bytes(8) + good[48:60] + bytes(4) + good[64:]
+    assert engine_reasons(tmp_path, no_sections) == ("elf-glibc-unknown",)
     for length in (4, 63, 64, 200, len(good) - 1):
         found = engine_reasons(tmp_path, good[:length])
         assert "elf-malformed" in found or "version-string-missing" in found or length > 200
+
+
+def test_damaged_programs_never_crash_the_checks() -> None:
+    good, chance = parts().engine.read_bytes(), random.Random(6)
+    for _ in range(300):
+        body = bytearray(good)
+        for _ in range(chance.choice([1, 3, 30])):
+            at = chance.choice([chance.randrange(64), chance.randrange(len(body))])
+            body[at] = chance.choice([0, 1, 0x7F, 0xFF, chance.randrange(256)])
+        facts = read_elf(bytes(body))
+        if facts is not None:
+            list(elf_problems(facts, bytes(body), TARGET, frozenset()))
 
 
 def test_not_elf_and_wrong_version(tmp_path: Path) -> None:
