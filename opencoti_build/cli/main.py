@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from typing import NoReturn
@@ -9,7 +10,7 @@ from typing import NoReturn
 import click
 
 from opencoti_build import __version__
-from opencoti_build.errors import BugError, OpencotiError
+from opencoti_build.errors import BugError, OpencotiError, UsageError
 
 # name -> (module, one-line help shown without importing the module)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -57,6 +58,17 @@ def render_error(error: OpencotiError) -> str:
     return "\n".join(lines)
 
 
+def system_error(error: OSError) -> OpencotiError:
+    """What the operating system refused, as an error that the user can cure."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return UsageError(
+        "disk-full" if full else "system-error",
+        "the disk is full" if full else f"the system refused: {error.strerror or error}",
+        hint="free some space and run the same command again" if full else None,
+        context={"file": error.filename} if error.filename else None,
+    )
+
+
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with the code of DESIGN section 7."""
     args = sys.argv[1:] if argv is None else argv
@@ -77,6 +89,10 @@ def main(argv: list[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.exit(141)
+    except OSError as error:
+        failure = system_error(error)
+        print(render_error(failure), file=sys.stderr)
+        sys.exit(failure.exit_code)
     except Exception as error:
         if not isinstance(error, BugError):
             import traceback

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -81,3 +82,21 @@ def test_a_bug_of_ours_exits_70(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit) as stop:
         main([])
     assert stop.value.code == 70
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"), [(errno.ENOSPC, "disk-full"), (errno.EACCES, "system-error")]
+)
+def test_what_the_system_refuses_is_no_bug(
+    number: int, reason: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import opencoti_build.cli.main as module
+
+    def fail(**_: object) -> None:
+        raise OSError(number, "no", "/some/file")
+
+    monkeypatch.setattr(module.cli, "main", fail)
+    with pytest.raises(SystemExit) as stop:
+        main([])
+    assert stop.value.code == 2
+    assert f"[{reason}]" in capsys.readouterr().err
