@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import shlex
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from opencoti_build.paths import write_atomic
 from opencoti_build.targets import Target
 from opencoti_build.toolchains.tools import Tool, tool
 
-# zig would otherwise compile for the machine it runs on when target and host agree.
-_CPU = {Target.X86_64_LINUX: "x86_64_v2"}
+# zig would otherwise compile for the machine it runs on when target and host agree. LLVM tunes
+# x86_64_v2 for cores that split unaligned 32-byte loads; AVX code on top of that is slow, and
+# takes minutes a file to compile.
+_CPU = {Target.X86_64_LINUX: "x86_64_v2-slow_unaligned_mem_32"}
 # Absolute names (as CMake passes them) and relative ones (as ccache rewrites them) both become
 # names inside the source tree, so that __FILE__ never shows this machine.
 _PREFIX_MAPS = (
@@ -51,6 +54,26 @@ class ZigToolchain:
     def to_key(self) -> dict[str, object]:
         """What of the toolchain can change a build's output."""
         return {"toolchain": "zig", "zig": self.zig.to_key(), "flags": list(self.flags)}
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """Variables for every compiler call.
+
+        zig's own headers are reached through a link in ``folder``: their names are in what ccache
+        hashes, and must not change with the virtual environment that zig is installed in.
+        """
+        link = folder / f"zig-lib-{self.zig.identity[:12]}"
+        target = self.zig.path.parent / "lib"
+        if not link.is_symlink() or link.readlink() != target:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as temporary:
+                (Path(temporary) / "link").symlink_to(target)
+                (Path(temporary) / "link").replace(link)
+        cache = str(folder / "zig-cache")
+        return {
+            "ZIG_GLOBAL_CACHE_DIR": cache,
+            "ZIG_LOCAL_CACHE_DIR": cache,
+            "ZIG_LIB_DIR": str(link),
+        }
 
     def _host_cxx(self) -> list[str]:
         """A compiler for tools that run during the build.
