@@ -41,6 +41,8 @@ class EngineSpec:
         """Cache variables that decide what is built. No paths: they are part of the key."""
         return {
             "CMAKE_BUILD_TYPE": "Release",
+            # Checks with the same flags: zig builds its C++ library once a set of flags.
+            "CMAKE_TRY_COMPILE_CONFIGURATION": "Release",
             "CMAKE_C_FLAGS_RELEASE": "-O3 -DNDEBUG -g0",
             "CMAKE_CXX_FLAGS_RELEASE": "-O3 -DNDEBUG -g0",
             "CMAKE_EXE_LINKER_FLAGS": "-s",
