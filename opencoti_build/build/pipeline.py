@@ -75,6 +75,7 @@ class Pipeline:
         def action(output: Path) -> None:
             builder = EngineBuilder(spec, self.workspace.path, self.context.cache, self.context.ui)
             done.append(builder.build(output, self.context.jobs, self.workspace.owner))
+            self.workspace.check_unchanged()
 
         folder = self.store.run(spec.step(), action)
         if done:

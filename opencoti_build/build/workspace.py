@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opencoti_build.build.context import BuildContext
-from opencoti_build.errors import SeriesError
+from opencoti_build.errors import BuildError, SeriesError
 from opencoti_build.series.apply import Applied, apply_series
 from opencoti_build.series.git import Git
 from opencoti_build.series.series import Series, load_series
+from opencoti_build.series.workspace import Workspace as SeriesWorkspace
 from opencoti_build.sources.fetch import ensure_tree
 from opencoti_build.sources.pins import Pin, find_pin, load_pins
 
@@ -30,6 +31,20 @@ class Workspace:
     @property
     def tree(self) -> str:
         return self.applied.tree
+
+    def check_unchanged(self) -> None:
+        """Raise BuildError ``workspace-changed`` when the files are no longer ``tree``.
+
+        Called after a build, so that an output is never stored under the key of another tree.
+        """
+        state = SeriesWorkspace(self.path).state()
+        if state.tree != self.tree or state.dirty:
+            raise BuildError(
+                "workspace-changed",
+                "the workspace changed while it was built",
+                hint="run the same command again",
+                context={"expected tree": self.tree, "tree": state.tree},
+            )
 
     def owner(self, file: str, line: int) -> str | None:
         """The patch (``NNNN-slug``) that wrote ``file:line``, or None for an upstream line."""
