@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import platform as host
 import shlex
 import tempfile
 from dataclasses import dataclass
@@ -13,10 +13,29 @@ from opencoti_build.paths import write_atomic
 from opencoti_build.targets import Target
 from opencoti_build.toolchains.tools import Tool, tool
 
-# zig would otherwise compile for the machine it runs on when target and host agree. LLVM tunes
-# x86_64_v2 for cores that split unaligned 32-byte loads; AVX code on top of that is slow, and
-# takes minutes a file to compile.
-_CPU = {Target.X86_64_LINUX: "x86_64_v2-slow_unaligned_mem_32"}
+
+@dataclass(frozen=True)
+class Platform:
+    """A target as zig and CMake name it: triple, oldest CPU, system, processor."""
+
+    triple: str
+    cpu: str
+    system: str
+    processor: str
+
+
+# What zig needs to know of a target. The CPU is the oldest that is supported: zig would otherwise
+# compile for the machine it runs on when target and host agree. LLVM tunes x86_64_v2 for cores
+# that split unaligned 32-byte loads; AVX code on top of that is slow, and takes minutes a file to
+# compile.
+_X86_64_V2 = "x86_64_v2-slow_unaligned_mem_32"
+_PLATFORMS = {
+    Target.X86_64_LINUX: Platform("x86_64-linux-gnu", _X86_64_V2, "Linux", "x86_64"),
+    Target.AARCH64_LINUX: Platform("aarch64-linux-gnu", "generic", "Linux", "aarch64"),
+    Target.X86_64_WINDOWS: Platform("x86_64-windows-gnu", _X86_64_V2, "Windows", "AMD64"),
+    Target.AARCH64_MACOS: Platform("aarch64-macos", "apple_m1", "Darwin", "arm64"),
+    Target.X86_64_MACOS: Platform("x86_64-macos", _X86_64_V2, "Darwin", "x86_64"),
+}
 # Absolute names (as CMake passes them) and relative ones (as ccache rewrites them) both become
 # names inside the source tree, so that __FILE__ never shows this machine.
 _PREFIX_MAPS = (
@@ -24,7 +43,16 @@ _PREFIX_MAPS = (
     ' "-ffile-prefix-map=$OPENCOTI_SOURCE/="'
     ' "-ffile-prefix-map=$OPENCOTI_SOURCE_RELATIVE/="}'
 )
-_TRIPLE = {Target.X86_64_LINUX: "x86_64-linux-gnu"}
+# GCC's way to name Arm features, which zig does not take, in zig's words.
+_ARM_MARCH = r"""for a do
+  shift
+  case $a in -march=armv*)
+    a=$(printf %s "$a" | sed -e 's/-march=armv\([0-9]\)\.\([0-9]\)-a/-mcpu=generic+v\1_\2a/' \
+      -e 's/-march=armv8-a/-mcpu=generic/' -e 's/+fp16/+fullfp16/' -e 's/+nosve/-sve/') ;;
+  esac
+  set -- "$@" "$a"
+done
+"""
 
 
 @dataclass(frozen=True)
@@ -33,23 +61,25 @@ class ZigToolchain:
 
     zig: Tool
     target: Target
-    glibc: str
+    minimum: str | None
 
     @property
     def triple(self) -> str:
-        """The target as zig names it, with the glibc that caps symbol versions."""
-        return f"{_TRIPLE[self.target]}.{self.glibc}"
+        """The target as zig names it, with the oldest glibc or macOS that is supported."""
+        triple = _PLATFORMS[self.target].triple
+        return f"{triple}.{self.minimum}" if self.minimum else triple
 
     @property
     def flags(self) -> tuple[str, ...]:
         """Arguments that go before every other argument of the compiler."""
-        return ("-target", self.triple, f"-mcpu={_CPU[self.target]}")
+        return ("-target", self.triple, f"-mcpu={_PLATFORMS[self.target].cpu}")
 
     @property
     def avx512_flags(self) -> tuple[str, ...]:
         """What AVX-512 code needs beside -mavx512…: with a baseline CPU, clang 20 (zig 0.15)
         leaves out 512-bit registers; later clangs have no such switch."""
-        return ("-mevex512",) if self.zig.version.startswith("0.15.") else ()
+        x86 = self.triple.startswith("x86_64")
+        return ("-mevex512",) if x86 and self.zig.version.startswith("0.15.") else ()
 
     def to_key(self) -> dict[str, object]:
         """What of the toolchain can change a build's output."""
@@ -81,14 +111,18 @@ class ZigToolchain:
         The target's own where this machine can run it (its C++ library is then built once),
         else a static one that any Linux can start.
         """
-        machine = platform.machine()
-        if self.triple.startswith(f"{machine}-linux-gnu") and platform.libc_ver()[0] == "glibc":
+        machine = host.machine()
+        if self.triple.startswith(f"{machine}-linux-gnu") and host.libc_ver()[0] == "glibc":
             return ["c++", *self.flags]
         return ["c++", "-target", f"{machine}-linux-musl"]
 
     def cmake_platform(self) -> dict[str, str]:
         """CMake variables that name the target platform."""
-        return {"CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": "x86_64"}
+        platform = _PLATFORMS[self.target]
+        return {
+            "CMAKE_SYSTEM_NAME": platform.system,
+            "CMAKE_SYSTEM_PROCESSOR": platform.processor,
+        }
 
     def write_wrappers(self, folder: Path) -> Wrappers:
         """Write cc, c++, ar and ranlib into a folder named by the toolchain's key."""
@@ -103,7 +137,10 @@ class ZigToolchain:
         for name, args in commands.items():
             maps = _PREFIX_MAPS if name in ("cc", "c++") else ""
             program = shlex.quote(str(self.zig.path))
-            text = f'#!/bin/sh\nexec {program} {shlex.join(args)}{maps} "$@"\n'
+            march = (
+                _ARM_MARCH if name in ("cc", "c++") and self.triple.startswith("aarch64") else ""
+            )
+            text = f'#!/bin/sh\n{march}exec {program} {shlex.join(args)}{maps} "$@"\n'
             script = bin_dir / name
             if not script.is_file() or script.read_text() != text:
                 write_atomic(script, text.encode(), mode=0o755)
@@ -137,6 +174,6 @@ class Wrappers:
         return self.folder / "ranlib"
 
 
-def zig_toolchain(target: Target, glibc: str) -> ZigToolchain:
+def zig_toolchain(target: Target, minimum: str | None) -> ZigToolchain:
     """The installed zig for ``target``. Raises BuildError ``tool-missing``."""
-    return ZigToolchain(tool("zig"), target, glibc)
+    return ZigToolchain(tool("zig"), target, minimum)
