@@ -14,7 +14,7 @@ import pytest
 from opencoti_build.digest import sha256_file
 from opencoti_build.release.manifest import check
 from opencoti_build.ui import Ui
-from opencoti_build.verify import verify_file
+from opencoti_build.verify.single import verify_file
 from tests.engine.conftest import TAG, Built
 
 pytestmark = pytest.mark.engine
