@@ -27,30 +27,28 @@ CHAT = {
 OPTIONS = ("-c", "2048", "-np", "2", "-t", "2", "--slots")
 
 # What the unpatched server of the base answers, idle and fresh.
-BASE_PROPS = set(
-    [
-        "bos_token",
-        "build_info",
-        "chat_template",
-        "chat_template_caps",
-        "cors_proxy_enabled",
-        "default_generation_settings",
-        "endpoint_metrics",
-        "endpoint_props",
-        "endpoint_slots",
-        "eos_token",
-        "is_sleeping",
-        "media_marker",
-        "modalities",
-        "model_alias",
-        "model_path",
-        "total_slots",
-        "ui",
-        "ui_settings",
-        "webui",
-        "webui_settings",
-    ]
-)
+BASE_PROPS = {
+    "bos_token",
+    "build_info",
+    "chat_template",
+    "chat_template_caps",
+    "cors_proxy_enabled",
+    "default_generation_settings",
+    "endpoint_metrics",
+    "endpoint_props",
+    "endpoint_slots",
+    "eos_token",
+    "is_sleeping",
+    "media_marker",
+    "modalities",
+    "model_alias",
+    "model_path",
+    "total_slots",
+    "ui",
+    "ui_settings",
+    "webui",
+    "webui_settings",
+}
 BASE_IDLE_SLOT = {"id", "is_processing", "n_ctx", "speculative"}
 
 
