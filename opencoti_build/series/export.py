@@ -116,7 +116,7 @@ def render_commit(git: Git, commit: str, diff: bytes | None = None) -> tuple[str
     try:
         raw = git.run("cat-file", "commit", commit).out.decode("utf-8")
         if diff is None:
-            diff = git.run("diff-tree", "-r", *_DIFF, f"{commit}^", commit).out
+            diff = read_diff(git, f"{commit}^", commit)
         text = diff.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SeriesError("patch-not-utf8", f"commit {commit[:12]} is not UTF-8") from error
@@ -134,6 +134,11 @@ def render_commit(git: Git, commit: str, diff: bytes | None = None) -> tuple[str
     subject, _, body = _NAME_LINE.sub("", message).strip("\n").partition("\n\n")
     mail = Mail(author[1], _date(int(author[2]), author[3]), " ".join(subject.split()), body, text)
     return (names[0] if names else None), mail
+
+
+def read_diff(git: Git, old: str, new: str) -> bytes:
+    """The diff between two trees or commits, as patches hold it."""
+    return git.run("diff-tree", "-r", *_DIFF, old, new).out
 
 
 def read_diffs(git: Git, base: str, top: str) -> dict[str, bytes]:

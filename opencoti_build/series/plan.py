@@ -181,12 +181,11 @@ class _Planner:
         status, changed, tree = self._try(patch)
         self._indexed = tree
         if not status.outcome.good:
-            self._failed.append(patch)
+            if status.outcome is not Outcome.ALREADY_APPLIED:
+                self._failed.append(patch)
             self.statuses.append(status)
             return
-        commit = _commit(
-            self.git, tree, self.top, _message(patch), patch.author, f"@{_date(patch)}"
-        )
+        commit = commit_patch(self.git, patch, tree, self.top)
         self._entries.update(changed)
         self._good(patch, status.outcome, commit, tree)
 
@@ -297,6 +296,11 @@ class _Planner:
 
     def _now(self, file: FileChange) -> _Entry:
         return self._entries.get(file.path, _ABSENT)
+
+
+def commit_patch(git: Git, patch: Patch, tree: str, parent: str) -> str:
+    """Store ``tree`` as the commit of ``patch``. Raises SeriesError ``git-failed``."""
+    return _commit(git, tree, parent, _message(patch), patch.author, f"@{_date(patch)}")
 
 
 def read_conflicts(err: str) -> tuple[Conflict, ...]:
