@@ -97,7 +97,7 @@ class Bench:
         """Undo the last operation, or redo the one undone last; see ``journal``."""
         with self.hold() as space:
             entry = self.journal.redo(force=force) if redo else self.journal.undo(force=force)
-            if space.stamp() is not None:
+            if space.git_dir.is_dir() and space.stamp() is not None:
                 self._follow(space, entry, redo)
             return entry
 
@@ -129,10 +129,17 @@ class Bench:
         with self.hold() as space:
             self._require_unedited(space)
             series = self.series()
-            git, top = self._begin(series)
+            _, top = self._begin(series)
             names = tuple(patch.name for patch in series.patches)
             state = State(
-                command, self.base_tree, top, new_base, series.digest, names, files=dict(files)
+                command,
+                self.base_tree,
+                top,
+                new_base,
+                series.digest,
+                names,
+                files=dict(files),
+                space=self.note(space),
             )
             self.session.begin(state, series.patches)
             return self._after(space, self.resolver(remembered=remembered).advance())
@@ -140,10 +147,6 @@ class Bench:
     def resolver(self, *, remembered: bool = False) -> Resolver:
         """The steps of the open session."""
         return Resolver(self.session, self.patches, self.ui, remembered=remembered)
-
-    def write(self, command: str, new: Series, space: Mapping[str, object] | None = None) -> Done:
-        """Write ``new`` as the patch files, through the journal."""
-        return self._write(command, new, {}, space)
 
     def apply(self, series: Series, *, force: bool = False) -> Applied:
         """Bring the workspace to the series. Raises as ``apply_series`` does."""
@@ -164,7 +167,15 @@ class Bench:
             done = self._replay(git, change(git, series))
         except ReplayStoppedError as error:
             names = tuple(patch.name for patch in error.wanted.patches)
-            state = State(command, self.base_tree, top, self.base_tree, series.digest, names)
+            state = State(
+                command,
+                self.base_tree,
+                top,
+                self.base_tree,
+                series.digest,
+                names,
+                space=before or self.note(space),
+            )
             self.session.begin(state, error.wanted.patches)
             return self._after(space, self.resolver().advance())
         except BaseException:
@@ -199,10 +210,12 @@ class Bench:
             )
         files = {name: text.encode() for name, text in step.state.files.items()}
         moved = step.state.new != self.base_tree
-        done = self._write(step.state.command, step.series, files, self.note(space))
+        done = self._write(step.state.command, step.series, files, step.state.space)
         self.session.remove()
-        if not moved:
+        if not moved and self.note(space) == step.state.space:
             done = self._bring(space, done, step.series)
+        elif not moved:
+            self.ui.warn("the workspace was edited meanwhile and stays as it is")
         return Done(done.written, done.removed, done.space, step)
 
     def _write(
@@ -226,7 +239,7 @@ class Bench:
 
     def _bring(self, space: Workspace, done: Done, series: Series) -> Done:
         """Bring an existing workspace to the new series; its commits stay under a backup ref."""
-        if space.stamp() is None:
+        if not space.git_dir.is_dir() or space.stamp() is None:
             return done
         applied = apply_series(
             series, self.base_tree, self.objects, self.workspace, self.ui, force=True
@@ -246,7 +259,8 @@ class Bench:
                 hint="'series refresh' or commit and 'series export', then try again",
                 context={"files": ", ".join(state.dirty[:10])},
             )
-        if state.head != stamp.top and not space.rest() and state.tree != stamp.tree:
+        known = {stamp.base_commit, *(result.commit for result in stamp.commits)}
+        if state.head not in known and (space.rest() or state.tree != stamp.tree):
             raise SeriesError(
                 "workspace-has-commits",
                 "the workspace has commits that the series does not hold",
@@ -255,7 +269,7 @@ class Bench:
 
     def note(self, space: Workspace) -> dict[str, object]:
         """How the workspace is, for the journal: HEAD, patches above it, and uncommitted edits."""
-        if space.stamp() is None:
+        if not space.git_dir.is_dir() or space.stamp() is None:
             return {}
         head = space.git.text("rev-parse", "HEAD")
         edits = space.edited_tree() if space.state().dirty else ""

@@ -46,12 +46,17 @@ def scratch_git(objects: Path) -> Iterator[Git]:
         yield Git(git_dir, index=git_dir / "index")
 
 
-def check_series(series: Series, base_tree: str, objects: Path, ui: Ui) -> list[PatchStatus]:
+def check_series(
+    series: Series, base_tree: str, objects: Path, ui: Ui, *, old: str | None = None
+) -> list[PatchStatus]:
     """What ``apply_series`` would do with each patch; nothing outlives the call.
 
-    Raises SeriesError ``git-missing``, ``git-failed`` and ``base-missing``.
+    ``old`` is the base that the patches were made on: with the files that they make there, more
+    can be merged. Raises SeriesError ``git-missing``, ``git-failed`` and ``base-missing``.
     """
     with scratch_git(objects) as git:
+        if old is not None:
+            make_plan(series, old, git, Ui(quiet=True))
         return list(make_plan(series, base_tree, git, ui).statuses)
 
 

@@ -49,8 +49,8 @@ class Finding:
 class FindingsError(CheckError):
     """The series applies, but breaks rules; ``findings`` holds every finding."""
 
-    def __init__(self, findings: Sequence[Finding]) -> None:
-        bad = [finding for finding in findings if not finding.rule.warns]
+    def __init__(self, findings: Sequence[Finding], *, strict: bool = False) -> None:
+        bad = [finding for finding in findings if strict or not finding.rule.warns]
         context: dict[str, object] = {}
         for finding in bad:
             key = f"{finding.patch_name} ({finding.rule.value})"

@@ -62,12 +62,13 @@ class Journal:
     ) -> Entry | None:
         """Write project files (None: remove) as one operation; None when nothing changes.
 
+        Without ``files`` the operation changed the workspace alone, which ``space`` describes.
         What could be redone until now cannot be redone any more.
         """
         self.recover()
         old = {name: self._read(name) for name in files}
         changed = {name: data for name, data in files.items() if old[name] != data}
-        if not changed and not space:
+        if not changed and (files or not space):
             return None
         number = self.position + 1
         entry = Entry(

@@ -24,6 +24,7 @@ FORMAT = 1
 
 _FOLDER = "opencoti-session"
 _STATE = "state.json"
+_MARK = "opencoti-resolve"  # the folder is ours to remove
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class State:
 
     ``old`` and ``new`` are base trees; ``old_top`` is the tree of the old series; ``start`` is the
     digest of the project's series at the start; ``files`` are further project files to write at
-    the end. ``stopped`` names the patch whose conflict lies in the work tree.
+    the end. ``stopped`` names the patch whose conflict lies in the work tree. ``space`` says how
+    the ordinary workspace was at the start.
     """
 
     command: str
@@ -56,6 +58,7 @@ class State:
     resolved: tuple[str, ...] = ()
     stopped: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    space: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def top(self) -> str:
@@ -88,7 +91,7 @@ class SessionFolder:
         return Git(self.git_dir, work_tree=self.root, index=index)
 
     def create(self, objects: Path, more: Path | None = None) -> None:
-        """Make the repository anew. Raises SeriesError ``session-open``.
+        """Make the repository anew. Raises SeriesError ``session-open`` and ``workspace-foreign``.
 
         Objects come from the store ``objects`` and, where it is there, the git folder ``more``.
         """
@@ -99,8 +102,14 @@ class SessionFolder:
                 hint="run 'opencoti-build series continue', or 'series continue --abort'",
                 context={"workspace": self.root},
             )
+        mark = self.git_dir / _MARK
         if self.root.exists():
+            if any(self.root.iterdir()) and not mark.is_file():
+                raise SeriesError(
+                    "workspace-foreign", f"{self.root} is not a folder of ours", hint="move it away"
+                )
             shutil.rmtree(self.root)
+        write_atomic(mark, b"")
         write_repository(self.git_dir, objects)
         if more is not None and (more / "objects").is_dir():
             with (self.git_dir / "objects/info/alternates").open("a", encoding="utf-8") as file:

@@ -70,7 +70,8 @@ class Workspace:
         from filelock import FileLock
 
         self.root.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.root.with_name(f".{self.root.name}.lock")):
+        # One lock object for each file, so that a command may call another one inside.
+        with FileLock(self.root.with_name(f".{self.root.name}.lock"), is_singleton=True):
             yield
 
     def prepare(self, objects: Path) -> None:
