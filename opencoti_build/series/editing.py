@@ -171,6 +171,10 @@ def _export(
 ) -> Done | Stop:
     patches = read_commits(space.git, stamp.base_commit, bench.patches, numbers)
     top = space.git.text("rev-parse", "HEAD^{tree}")
+    current = bench.series()
+    same = {patch.name: patch.data for patch in (*patches, *_rest(space, current))}
+    if same == {patch.name: patch.data for patch in current.patches}:
+        return Done((), (), bench.apply(current, force=True))
 
     def change(git: Git, series: Series) -> Sequence[Patch]:
         wanted = [*patches, *_rest(space, series)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import pytest
 
 from opencoti_build.errors import CheckError
-from opencoti_build.series import rework
+from opencoti_build.series import journal, rework, session
 from opencoti_build.series import resolve as resolve_module
 from opencoti_build.series.bench import Bench as Workbench
 from opencoti_build.series.bench import Done
@@ -16,7 +17,7 @@ from opencoti_build.series.git import Git
 from opencoti_build.series.proof import Edit, Proof
 from opencoti_build.series.resolve import Stop
 from tests.lib.series import write_tree
-from tests.unit.series.conftest import BASE, UI, Bench, reason_of, text
+from tests.unit.series.conftest import UI, Bench, reason_of, text
 from tests.unit.series.test_kill import die, in_child
 
 END = b"/* $Id$ */\n"
@@ -192,48 +193,46 @@ def test_conflict_of_another_command(work: Workbench, bench: Bench) -> None:
     assert work.series().find(20)
 
 
-@pytest.mark.parametrize("what", ["write_atomic", "git"])
+def counted(real: Callable[..., object], number: int) -> Callable[..., object]:
+    """``real``, until the call ``number`` of the process, which dies before it."""
+    left = [number]
+
+    def call(*args: object, **options: object) -> object:
+        left[0] -= 1
+        if not left[0]:
+            die()
+        return real(*args, **options)
+
+    return call
+
+
+@pytest.mark.parametrize("what", ["writes", "git calls"])
 def test_killed_on_the_way(work: Workbench, bench: Bench, what: str) -> None:
-    """Killed before any write of a session's state or journal, or at git calls: run again."""
+    """Killed at each write or call in turn, and always run again: the same end, nothing lost."""
     tree = moved(bench, MOVED)
 
     def go() -> None:
-        if work.session.open:
-            stop = work.resume("continue") if not work.resolver().stop() else None
-            if isinstance(stop, Done):
-                return
+        if not work.session.open:
+            start(work, tree)
+        elif work.resolver().stop() is None:
+            work.resume("continue")
+        else:
             resolve(work, RESOLVED)
             work.resume("continue")
-        elif not bench.patches.joinpath("done").exists():
-            start(work, tree)
 
-    from opencoti_build.series import journal, session
+    def child(number: int) -> None:
+        if what == "writes":
+            for module in (journal, session):
+                module.write_atomic = counted(module.write_atomic, number)  # type: ignore
+        else:
+            Git.run = counted(Git.run, number)  # type: ignore[method-assign,assignment]
+        go()
 
-    for number in range(1, 60):
-        seen = 0
-
-        def counted(*args: object, real: object, **options: object) -> object:
-            nonlocal seen
-            seen += 1
-            if seen == number:
-                die()
-            return real(*args, **options)  # type: ignore[operator]
-
-        def child() -> None:
-            from functools import partial, partialmethod
-
-            if what == "git":
-                real = Git.run
-                Git.run = lambda self, *a, **o: counted(self, *a, real=real, **o)  # type: ignore
-            else:
-                for module in (journal, session):
-                    module.write_atomic = partial(counted, real=module.write_atomic)  # type: ignore
-            del partialmethod
-            go()
-
-        killed = in_child(child)
-        if not killed and not work.session.open:
-            break
+    step = 1 if what == "writes" else 4
+    killed = 0
+    while in_child(partial(child, 1 + killed * step)):
+        killed += 1
+    assert killed > 3
     while work.session.open:
         go()
     work.journal.recover()
@@ -241,4 +240,3 @@ def test_killed_on_the_way(work: Workbench, bench: Bench, what: str) -> None:
     statuses = check_series(bench.series, tree, bench.objects, UI)
     assert {status.outcome.value for status in statuses} == {"applied"}
     assert (bench.root / "vendor/sources/llama.cpp.toml").read_text() == "the new pin\n"
-    assert BASE["unix.txt"] == b"one\ntwo\n"
