@@ -170,13 +170,17 @@ def _stopped(bench: Bench, stop: Stop, as_json: bool) -> None:
 
 
 def _try(bench: Bench, tree: str, as_json: bool) -> None:
+    """Print the table; patches that need a hand are a DoesNotApplyError."""
     from opencoti_build.series.check import check_series
+    from opencoti_build.series.outcome import DoesNotApplyError, Outcome
 
     statuses = check_series(bench.series(), tree, bench.objects, bench.ui, old=bench.base_tree)
     if as_json:
         print_json([{**s.to_json(), "word": s.outcome.word} for s in statuses])
     else:
         print_rows([(s.name, s.outcome.word, s.describe().partition(": ")[2]) for s in statuses])
+    if not all(s.outcome.good or s.outcome is Outcome.ALREADY_APPLIED for s in statuses):
+        raise DoesNotApplyError(statuses)
 
 
 def _pin_files(onto: str) -> dict[str, str]:

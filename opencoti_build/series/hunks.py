@@ -106,6 +106,8 @@ def apply_at(lines: Sequence[bytes], hunks: Sequence[Hunk], places: Sequence[int
 
 def _fits(lines: Sequence[bytes], hunk: Hunk, at: int) -> bool:
     end = at + len(hunk.old)
+    if (hunk.at_top and at > 0) or (hunk.at_end and end != len(lines)):
+        return False
     return end <= len(lines) and tuple(lines[at:end]) == hunk.old
 
 
@@ -114,8 +116,6 @@ def _search(lines: Sequence[bytes], hunk: Hunk, free: int, unique: bool) -> int 
         return None
     last = len(lines) - len(hunk.old)
     if hunk.at_top or hunk.at_end:
-        if hunk.at_top and hunk.at_end and len(lines) != len(hunk.old):
-            return None
         at = 0 if hunk.at_top else last
         return at if at >= free and _fits(lines, hunk, at) else None
     first = hunk.old[0]

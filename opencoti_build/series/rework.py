@@ -64,8 +64,8 @@ def split(
 ) -> list[Patch]:
     """Move the changes of the files ``paths`` to a new patch ``target``.
 
-    The new patch has the same trailers; when it comes later it depends on the old one. Raises
-    SeriesError ``patch-unknown``, ``number-taken``, ``split-no-file`` and ``split-all``.
+    The new patch has the same trailers; when it comes later it depends on the old one. Patches
+    that depend on the old one and change a file of the new one depend on both. Raises ``patch-unknown``, ``number-taken``, ``split-no-file`` and ``split-all``.
     """
     patch = series.find(number)
     if target in {other.number for other in series.patches}:
@@ -86,7 +86,16 @@ def split(
     if target > number:
         new = with_trailer(new, "Depends", _numbers({*patch.depends, number}))
     rest = rewrite(patch, replace(mail, diff=b"".join(left).decode()))
-    return [*(rest if other is patch else other for other in series.patches), new]
+    others = [other for other in series.patches if other is not patch]
+    return [rest, new, *(_follow_split(other, number, target, paths) for other in others)]
+
+
+def _follow_split(patch: Patch, number: int, target: int, paths: Sequence[str]) -> Patch:
+    """A patch that depends on the old one and changes a file of the new one needs both."""
+    touches = any(file.path in paths for file in patch.files)
+    if number not in patch.depends or patch.number < target or not touches:
+        return patch
+    return with_trailer(patch, "Depends", _numbers({*patch.depends, target}))
 
 
 def fold(

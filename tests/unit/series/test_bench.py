@@ -246,6 +246,8 @@ def test_fold_and_split(work: Workbench) -> None:
     work.undo()
     work.undo()
     assert images(work) == before
+    work.change("split", lambda _, s: rework.split(s, 40, files, 60, "New files", None))
+    assert work.series().find(120).depends == (40, 60)  # it changes src/new.c
 
 
 def test_split_refused(work: Workbench) -> None:
