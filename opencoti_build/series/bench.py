@@ -282,7 +282,8 @@ class Bench:
     def _follow(self, space: Workspace, entry: Entry, redo: bool) -> None:
         """Bring the workspace to where it was before the operation, or after it when redone."""
         state = space.state()
-        if state.dirty:
+        as_noted = redo and self.note(space) == entry.space  # the operation holds those edits
+        if state.dirty and not as_noted:
             self.ui.warn("the workspace has edits and stays as it is; only patch files changed")
             return
         base_changed = any(not name.startswith("patches/") for name in entry.after)

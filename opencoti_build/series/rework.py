@@ -65,7 +65,8 @@ def split(
     """Move the changes of the files ``paths`` to a new patch ``target``.
 
     The new patch has the same trailers; when it comes later it depends on the old one. Patches
-    that depend on the old one and change a file of the new one depend on both. Raises ``patch-unknown``, ``number-taken``, ``split-no-file`` and ``split-all``.
+    that depend on the old one and change a file of the new one depend on both. Raises SeriesError
+    ``patch-unknown``, ``number-taken``, ``split-no-file`` and ``split-all``.
     """
     patch = series.find(number)
     if target in {other.number for other in series.patches}:

@@ -89,7 +89,6 @@ def test_edit_refresh_and_undo(work: Workbench) -> None:
     assert images(work) == before
     assert head(work) == "Params"  # and the edit is back in the work tree
     assert b"TEN\n" in (work.workspace / "src/a.c").read_bytes() and not clean(work)
-    git_of(work).run("checkout", "-q", "--", ".")
     assert work.undo(redo=True).command == "series refresh"
     assert images(work) == after
     in_step(work)
