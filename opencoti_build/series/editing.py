@@ -61,9 +61,6 @@ def edit(bench: Bench, number: int | None) -> Opened:
     at = len(series.patches)
     if number is not None:
         at = series.patches.index(series.find(number)) + 1
-    with bench.hold() as space:
-        if space.git_dir.is_dir() and space.rest() and not space.state().dirty:
-            _leave(space)
     applied = bench.apply(series)
     with bench.hold() as space:
         rest = [patch.name for patch in series.patches[at:]]
@@ -221,15 +218,6 @@ def _applied(space: Workspace) -> Stamp:
             hint="run 'opencoti-build series edit'",
         )
     return stamp
-
-
-def _leave(space: Workspace) -> None:
-    """From an opened patch without changes back to the top, so that another can be opened."""
-    stamp = space.stamp()
-    head = space.git.text("rev-parse", "HEAD")
-    known = {result.commit for result in stamp.commits} if stamp else set()
-    if stamp and (head in known or head == stamp.base_commit):
-        space.go(stamp.top)
 
 
 def _amend(space: Workspace, tree: str) -> None:

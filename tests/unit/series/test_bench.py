@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opencoti_build.series import editing, rework
+from opencoti_build.series import editing, journal, rework
+from opencoti_build.series import workspace as workspace_module
 from opencoti_build.series.bench import Bench as Workbench
 from opencoti_build.series.bench import Done
 from opencoti_build.series.editing import NewPatch
@@ -16,6 +17,7 @@ from opencoti_build.series.patch import Patch, parse_patch
 from opencoti_build.series.resolve import Stop
 from opencoti_build.series.series import Series
 from tests.unit.series.conftest import UI, Bench, reason_of, text
+from tests.unit.series.test_kill import counted, in_child
 
 TRAILERS = {
     "Feature": "x",
@@ -287,6 +289,34 @@ def test_a_new_operation_ends_what_can_be_redone(work: Workbench) -> None:
     work.change("three", lambda _, series: rework.rename(series, 20, "Three"))
     assert reason_of(lambda: work.undo(redo=True)) == "redo-nothing"
     assert [entry.command for entry in work.journal.entries()] == ["three"]
+
+
+@pytest.mark.parametrize("what", ["writes", "git calls"])
+def test_killed_on_the_way(work: Workbench, what: str) -> None:
+    """Killed at each write or call in turn: before, or after, or completed by the next run."""
+    before = images(work)
+    number, killed = 1, True
+    while killed:
+
+        def child(number: int = number) -> None:
+            if what == "writes":
+                for module in (journal, workspace_module):
+                    module.write_atomic = counted(module.write_atomic, number)  # type: ignore
+            else:
+                Git.run = counted(Git.run, number)  # type: ignore[method-assign,assignment]
+            work.change("drop", lambda _, series: rework.drop(series, 20))
+
+        killed = in_child(child)
+        with work.hold():
+            pass
+        names = [patch.name for patch in work.series().patches]
+        work.apply(work.series())
+        assert clean(work)
+        if names == ["0040-types", "0120-kernels"]:
+            work.undo()
+        assert images(work) == before
+        number += 1 if what == "writes" else 5
+    assert number > 5
 
 
 def test_foreign_resolve_folder_is_left_alone(work: Workbench, tmp_path: Path) -> None:

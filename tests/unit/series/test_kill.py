@@ -48,27 +48,33 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def counted(
+    real: Callable[..., object], number: int | list[int], *, after: bool = False
+) -> Callable[..., object]:
+    """``real``, until call ``number`` of the process, which dies before it (or after it)."""
+    left = number if isinstance(number, list) else [number]  # a list counts for several
+
+    def call(*args: object, **options: object) -> object:
+        left[0] -= 1
+        last = not left[0]
+        if last and not after:
+            die()
+        result = real(*args, **options)
+        if last and after:
+            die()
+        return result
+
+    return call
+
+
 def killed_at_call(bench: Bench, number: int, *, after: bool) -> bool:
     """Apply in a child that dies before or after its git call or stamp write ``number``."""
-    seen = 0
-
-    def counted(real: Callable[..., object]) -> Callable[..., object]:
-        def call(*args: object, **options: object) -> object:
-            nonlocal seen
-            seen += 1
-            if seen == number and not after:
-                die()
-            result = real(*args, **options)
-            if seen == number and after:
-                die()
-            return result
-
-        return call
 
     def work() -> None:
-        Git.run = counted(Git.run)  # type: ignore[method-assign,assignment]
+        left = [number]
+        Git.run = counted(Git.run, left, after=after)  # type: ignore[method-assign,assignment]
         workspace_module.write_atomic = counted(  # type: ignore[assignment]
-            workspace_module.write_atomic
+            workspace_module.write_atomic, left, after=after
         )
         bench.apply()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 import pytest
@@ -18,7 +18,7 @@ from opencoti_build.series.proof import Edit, Proof
 from opencoti_build.series.resolve import Stop
 from tests.lib.series import write_tree
 from tests.unit.series.conftest import UI, Bench, reason_of, text
-from tests.unit.series.test_kill import die, in_child
+from tests.unit.series.test_kill import counted, in_child
 
 END = b"/* $Id$ */\n"
 # Line 10 of a.c is what 0020 changes: a conflict; b.c is what no patch touches.
@@ -191,19 +191,6 @@ def test_conflict_of_another_command(work: Workbench, bench: Bench) -> None:
     assert step.space and b"only more" in (work.workspace / "src/a.c").read_bytes()
     work.undo()
     assert work.series().find(20)
-
-
-def counted(real: Callable[..., object], number: int) -> Callable[..., object]:
-    """``real``, until the call ``number`` of the process, which dies before it."""
-    left = [number]
-
-    def call(*args: object, **options: object) -> object:
-        left[0] -= 1
-        if not left[0]:
-            die()
-        return real(*args, **options)
-
-    return call
 
 
 @pytest.mark.parametrize("what", ["writes", "git calls"])
