@@ -40,7 +40,7 @@ def track(pin: Pin, context: FetchContext) -> Tracked:
     """Find the newest release of the package of ``pin``, and bring its tree into the store.
 
     Raises SourceError ``not-tracked`` (no PyPI transport), ``offline-missing``, ``index-failed``,
-    ``not-on-index``, and what a fetch raises.
+    ``not-on-index``, ``index-no-size``, and what a fetch raises.
     """
     way = next((way for way in pin.transports if isinstance(way, PypiTransport)), None)
     if way is None or way.member is None:
@@ -107,14 +107,19 @@ def _newest(way: PypiTransport, context: FetchContext) -> PypiTransport:
         and not package.is_yanked
         and not version_of(package).is_prerelease
         and package.digests.get("sha256")
-        and package.size
     ]
     if not found:
         raise SourceError("not-on-index", f"the index lists no release of {way.package}")
     best = max(found, key=version_of)
     if best.version == way.version:
         return way
-    archive = Archive(best.filename, best.digests["sha256"], int(best.size or 0))
+    if not best.size:
+        raise SourceError(
+            "index-no-size",
+            f"the index does not say how large {best.filename} is",
+            hint="use an index with the JSON form of the simple API",
+        )
+    archive = Archive(best.filename, best.digests["sha256"], best.size)
     member = (way.member or "").replace(way.version, str(best.version))
     return PypiTransport(way.package, str(best.version), archive, member)
 
