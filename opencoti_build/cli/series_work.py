@@ -289,6 +289,8 @@ def _turn(bench: Bench, redo: bool, force: bool, as_json: bool) -> None:
         print_json({word: entry.command, "files": sorted(entry.after)})
         return
     click.echo(f"{word}: {entry.command}")
+    if entry.space.get("edits") and not redo:
+        click.echo("the edits that it took are back in the workspace")
     for name in sorted(entry.after):
         click.echo(f"  {name}")
 
