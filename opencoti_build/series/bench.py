@@ -71,7 +71,7 @@ class Bench:
     def hold(self) -> Iterator[Workspace]:
         """Keep others out and complete what was cut off; gives the workspace."""
         space = Workspace(self.workspace)
-        with space.hold():
+        with self.journal.hold(), space.hold():
             self.journal.recover()
             if space.git_dir.is_dir() and space.interrupted:
                 space.recover()

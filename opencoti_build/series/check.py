@@ -13,7 +13,7 @@ from opencoti_build.series.contents import Contents
 from opencoti_build.series.depends import check_depends
 from opencoti_build.series.finding import Finding, Rule
 from opencoti_build.series.git import Git, write_repository
-from opencoti_build.series.outcome import PatchStatus
+from opencoti_build.series.outcome import Outcome, PatchStatus
 from opencoti_build.series.plan import make_plan
 from opencoti_build.series.series import Series
 from opencoti_build.series.stat import PatchStat, series_stats
@@ -70,8 +70,8 @@ def lint_series(
 ) -> Report:
     """Try every patch and look at all of them; nothing outlives the call.
 
-    Rules that need the patched files are left out when the series does not apply. Raises
-    SeriesError ``git-missing``, ``git-failed`` and ``base-missing``.
+    Rules that need the patched files are left out while a patch does not meet exactly the files
+    that it was made on. Raises ``git-missing``, ``git-failed`` and ``base-missing``.
     """
     stats = series_stats(series)
     with scratch_git(objects) as git:
@@ -83,7 +83,7 @@ def lint_series(
             if stat.upstream_lines > upstream_lines:
                 text = f"it changes {stat.upstream_lines} lines of upstream files"
                 findings.append(Finding(patch.name, Rule.UPSTREAM_BUDGET, text))
-        if plan.good:
+        if all(status.outcome is Outcome.APPLIED for status in plan.statuses):
             with ui.task("trying dependencies"):
                 contents = Contents(git, base_tree, series.patches)
                 findings += check_depends(series, contents)

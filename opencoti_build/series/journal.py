@@ -7,8 +7,9 @@ journal says where it is going; a run that was killed on the way is completed by
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -48,11 +49,23 @@ class Entry:
 
 
 class Journal:
-    """The journal of one project. Use it only while holding the workspace's lock."""
+    """The journal of one project. Use it only inside ``hold``, but for looking."""
 
     def __init__(self, project: Path) -> None:
         self.project = project
         self.root = project / FOLDER
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep other commands on this project out while the block runs."""
+        from filelock import FileLock
+
+        self.root.mkdir(exist_ok=True)
+        ignore = self.root / ".gitignore"
+        if not ignore.is_file():
+            write_atomic(ignore, b"*\n")
+        with FileLock(self.root / "lock", is_singleton=True):
+            yield
 
     def write(
         self,
@@ -169,9 +182,6 @@ class Journal:
         path = self.root / "objects" / digest
         if not path.is_file():
             write_atomic(path, data)
-        ignore = self.root / ".gitignore"
-        if not ignore.is_file():
-            write_atomic(ignore, b"*\n")
         return digest
 
     def _forget_from(self, number: int) -> None:

@@ -133,6 +133,7 @@ class Resolver:
         """Lay the conflict out in the work tree, with what is remembered already in place."""
         git = self.folder.git
         top = state.top or self._base_commit(state)
+        self._unlock()
         git.run("read-tree", "--reset", "-u", state.tree)
         git.run("update-ref", "--no-deref", BRANCH, top)
         git.run("symbolic-ref", "HEAD", BRANCH)
@@ -193,10 +194,17 @@ class Resolver:
             )
 
     def _record(self, state: State, patch: Patch) -> State:
-        """Make the work tree the commit of ``patch`` and remember how it was resolved."""
-        git = self.folder.staging_git()
-        git.run("read-tree", state.tree)
-        git.run("add", "-A")
+        """Make the work tree the commit of ``patch`` and remember how it was resolved.
+
+        Changed files count wherever they are; new files that the patch does not name count only
+        when they were added to the index.
+        """
+        git = self.folder.git
+        self._unlock()
+        git.run("add", "-u")
+        present = [f.path for f in patch.files if (self.folder.root / f.path).exists()]
+        if present:  # other new files count when they were added
+            git.run("add", "-f", "--", *present)
         tree = git.text("write-tree")
         if tree == state.tree:
             raise SeriesError(
@@ -220,6 +228,10 @@ class Resolver:
         self.folder.save(state)
         return state
 
+    def _unlock(self) -> None:
+        """Remove what a killed git left."""
+        (self.folder.git_dir / "index.lock").unlink(missing_ok=True)
+
     def _base_commit(self, state: State) -> str:
         empty = Series(self.folder.git_dir, ())
         return make_plan(empty, state.new, self.folder.index_git, Ui(quiet=True)).base_commit
@@ -230,11 +242,10 @@ class Resolver:
         patches = forget(self._placed(canonical(self.folder.git, plan, wanted)), state.gone)
         series = make_series(self.patches, patches)
         self._check_same(series, plan)
-        edited = {
-            patch.name: [file.path for file in patch.files]
-            for patch in self.folder.patches(replace(state, gone={})).patches
-            if patch.name in state.gone or self._was_edited(state, patch.name)
-        }
+        edited: dict[str, set[str]] = {}
+        for patch in (*self.folder.patches(replace(state, gone={})).patches, *series.patches):
+            if patch.name in state.gone or self._was_edited(state, patch.name):
+                edited.setdefault(patch.name, set()).update(file.path for file in patch.files)
         old, new = (state.old, state.old_top), (state.new, plan.tree)
         proof = prove(self.folder.git, old, new, edited)
         proof.require()

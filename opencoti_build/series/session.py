@@ -84,12 +84,6 @@ class SessionFolder:
         """Whether a session waits here."""
         return (self.git_dir / _FOLDER / _STATE).is_file()
 
-    def staging_git(self) -> Git:
-        """The repository with the work tree and an index of its own."""
-        index = self.git_dir / "opencoti-staging"
-        index.unlink(missing_ok=True)
-        return Git(self.git_dir, work_tree=self.root, index=index)
-
     def create(self, objects: Path, more: Path | None = None) -> None:
         """Make the repository anew. Raises SeriesError ``session-open`` and ``workspace-foreign``.
 

@@ -98,11 +98,15 @@ def test_conflict_continue_and_proof(work: Workbench, bench: Bench) -> None:
     assert reason_of(lambda: start(work, tree)) == "session-open"
     assert reason_of(lambda: work.change("x", lambda _, s: s.patches)) == "session-open"
     resolve(work, RESOLVED)
+    (root / "src/a.c.orig").write_bytes(b"left by a merge tool\n")
+    (root / "src/b.c").write_bytes(text(40, l2="two", l3="elsewhere"))
     step = work.resume("continue")
     assert isinstance(step, Done) and step.finished
     assert step.finished.state.resolved == ("0020-params",)
     edits = step.finished.proof.edits
-    assert edits == (Edit("src/a.c", ("0020-params",)),)
+    assert edits == (Edit("src/a.c", ("0020-params",)), Edit("src/b.c", ("0020-params",)))
+    changed = [file.path for file in bench.series.find(20).files]
+    assert changed == ["src/a.c", "src/b.c"]
     assert {path.name for path in bench.patches.glob("*.patch")} == before.keys()
     statuses = check_series(bench.series, tree, bench.objects, UI)
     assert {status.outcome.value for status in statuses} == {"applied"}
@@ -215,7 +219,7 @@ def test_killed_on_the_way(work: Workbench, bench: Bench, what: str) -> None:
             Git.run = counted(Git.run, number)  # type: ignore[method-assign,assignment]
         go()
 
-    step = 1 if what == "writes" else 4
+    step = 1 if what == "writes" else 7
     killed = 0
     while in_child(partial(child, 1 + killed * step)):
         killed += 1
