@@ -12,6 +12,7 @@ from opencoti_build.series.canonical import check_canonical, check_form
 from opencoti_build.series.contents import Contents
 from opencoti_build.series.depends import check_depends
 from opencoti_build.series.finding import Finding, Rule
+from opencoti_build.series.forecast import forecast
 from opencoti_build.series.git import Git, write_repository
 from opencoti_build.series.outcome import Outcome, PatchStatus
 from opencoti_build.series.plan import make_plan
@@ -51,12 +52,14 @@ def check_series(
 ) -> list[PatchStatus]:
     """What ``apply_series`` would do with each patch; nothing outlives the call.
 
-    ``old`` is the base that the patches were made on: with the files that they make there, more
-    can be merged. Raises SeriesError ``git-missing``, ``git-failed`` and ``base-missing``.
+    ``old`` is the base that the patches were made on, for a move: what the patches make there can
+    be merged, and each patch is tried as if those before it were resolved. Raises SeriesError
+    ``git-missing``, ``git-failed`` and ``base-missing``.
     """
     with scratch_git(objects) as git:
         if old is not None:
             make_plan(series, old, git, Ui(quiet=True))
+            return forecast(series, base_tree, git, ui)
         return list(make_plan(series, base_tree, git, ui).statuses)
 
 

@@ -50,10 +50,13 @@ def has_markers(data: bytes) -> bool:
     return _MARKER.search(data) is not None
 
 
-def merge_patch(git: Git, tree: str, patch: Patch, onto: str) -> list[Merged]:
+def merge_patch(
+    git: Git, tree: str, patch: Patch, onto: str, *, prefer_patch: bool = False
+) -> list[Merged]:
     """Every file of ``patch`` merged into ``tree``; ``onto`` names that side in the markers.
 
-    Raises SeriesError ``git-failed``.
+    With ``prefer_patch`` the patch wins wherever both changed the same lines. Raises SeriesError
+    ``git-failed``.
     """
     now: dict[str, tuple[str, str]] = {}
     for line in git.fields("ls-tree", "-z", tree, "--", *(file.path for file in patch.files)):
@@ -67,12 +70,17 @@ def merge_patch(git: Git, tree: str, patch: Patch, onto: str) -> list[Merged]:
         ours = blobs.get(blob) if mode else None
         base = blobs.get(file.old_blob) if file.old_mode else None
         labels = (onto, f"before {patch.name}", patch.name)
-        merged.append(_merge(git, file, section, mode, ours, base, labels))
+        merged.append(_merge(git, file, section, mode, ours, base, labels, prefer_patch))
     return merged
 
 
 def merge_files(
-    git: Git, ours: bytes, base: bytes, theirs: bytes, labels: tuple[str, str, str]
+    git: Git,
+    ours: bytes,
+    base: bytes,
+    theirs: bytes,
+    labels: tuple[str, str, str],
+    *options: str,
 ) -> tuple[bytes, bool]:
     """The three-way merge of a file's text, and whether it is without conflict."""
     with tempfile.TemporaryDirectory(prefix="opencoti-merge-") as folder:
@@ -82,7 +90,7 @@ def merge_files(
             path.write_bytes(data)
             paths.append(str(path))
         words = [word for label in labels for word in ("-L", label)]
-        done = git.run("merge-file", "-p", "--diff3", *words, *paths, check=False)
+        done = git.run("merge-file", "-p", "--diff3", *options, *words, *paths, check=False)
         return done.out, done.code == 0
 
 
@@ -94,13 +102,15 @@ def _merge(
     ours: bytes | None,
     base: bytes | None,
     labels: tuple[str, str, str],
+    prefer_patch: bool,
 ) -> Merged:
+    options = ["--theirs"] if prefer_patch else []
     path, new_mode = file.path, file.new_mode
     if file.is_new:
         theirs = patch_bytes(b"", section)
         if ours is None or ours == theirs:
             return Merged(path, new_mode, theirs)
-        data, _ = merge_files(git, ours, b"", theirs or b"", labels)
+        data, _ = merge_files(git, ours, b"", theirs or b"", labels, *options)
         return Merged(path, new_mode, data, Kind.BOTH_ADDED, None, ours, theirs)
     if file.is_deleted:
         if ours is None or ours == base:
@@ -117,6 +127,6 @@ def _merge(
         if places is not None:
             return Merged(path, new_mode, apply_at(lines, hunks, places))
         return Merged(path, mode, ours, Kind.NO_PRE_IMAGE, None, ours, None)
-    data, clean = merge_files(git, ours, base, theirs, labels)
+    data, clean = merge_files(git, ours, base, theirs, labels, *options)
     kind = Kind.NONE if clean else Kind.BOTH_CHANGED
     return Merged(path, new_mode, data, kind, base, ours, theirs)

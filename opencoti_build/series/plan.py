@@ -64,13 +64,20 @@ class Plan:
 
 
 def make_plan(
-    series: Series, base_tree: str, git: Git, ui: Ui, known: Sequence[PatchResult] = ()
+    series: Series,
+    base_tree: str,
+    git: Git,
+    ui: Ui,
+    known: Sequence[PatchResult] = (),
+    *,
+    first_failure: bool = False,
 ) -> Plan:
     """Try every patch of ``series`` on ``base_tree``; ``git`` has an index that it may ruin.
 
     ``known`` are results of an earlier run on the same base: those of unchanged patches at the
-    start of the series are used again. Raises SeriesError ``base-missing``, ``git-missing`` and
-    ``git-failed``; patches that fail are not errors here.
+    start of the series are used again. With ``first_failure`` patches after the first one that
+    fails (other than those that the tree holds already) are not tried. Raises SeriesError
+    ``base-missing``, ``git-missing`` and ``git-failed``; patches that fail are not errors here.
     """
     if git.run("cat-file", "-e", f"{base_tree}^{{tree}}", check=False).code != 0:
         raise SeriesError(
@@ -99,6 +106,8 @@ def make_plan(
                 planner.take(series.patches[start])
                 start += 1
                 task.update(done=start)
+            if first_failure and planner.failed:
+                break
     return Plan(base_commit, planner.tree, tuple(planner.commits), tuple(planner.statuses))
 
 
@@ -120,6 +129,10 @@ class _Planner:
         self._failed: list[Patch] = []
         self._blobs = BlobReader(git)
         self._indexed = ""
+
+    @property
+    def failed(self) -> bool:
+        return bool(self._failed)
 
     def reuse(self, result: PatchResult) -> None:
         self.commits.append(result)

@@ -9,6 +9,7 @@ from pathlib import Path
 from opencoti_build.errors import SeriesError
 from opencoti_build.series.conflict import Merged, has_markers, merge_patch
 from opencoti_build.series.exact import blob_id
+from opencoti_build.series.forecast import forecast
 from opencoti_build.series.outcome import Outcome
 from opencoti_build.series.patch import Patch
 from opencoti_build.series.plan import PatchResult, Plan, commit_patch, make_plan
@@ -106,7 +107,7 @@ class Resolver:
         git = self.folder.index_git
         assert git.index is not None
         git.index.unlink(missing_ok=True)
-        return make_plan(series, state.new, git, self.ui, state.results)
+        return make_plan(series, state.new, git, self.ui, state.results, first_failure=True)
 
     def _take(self, state: State, plan: Plan) -> tuple[State, str | None]:
         """What the plan gives up to the first patch that needs a hand."""
@@ -122,7 +123,9 @@ class Resolver:
                 failed = status.name
                 break
         if not state.rows:
-            rows = tuple(Row(s.name, s.outcome.word, s.describe()) for s in plan.statuses)
+            series = self.folder.patches(replace(state, gone={}))
+            statuses = forecast(series, state.new, self.folder.index_git, Ui(quiet=True))
+            rows = tuple(Row(s.name, s.outcome.word, s.describe()) for s in statuses)
             state = replace(state, rows=rows)
         return replace(state, results=tuple(good), stopped=""), failed
 

@@ -12,8 +12,12 @@ from opencoti_build.series.finding import Finding, Rule
 from opencoti_build.series.hunks import sections
 from opencoti_build.series.patch import Patch
 from opencoti_build.series.series import Series
+from opencoti_build.series.trailers import Klass
 
 UNGATED = ("host", "build", "infra")  # features that may have no gate
+
+# Nor need patches that only report, or that only serve the build.
+_UNGATED_CLASSES = (Klass.BUILD, Klass.INFRA, Klass.PACKAGING, Klass.OBSERVABILITY, Klass.TOOLING)
 
 _CODE = (".c", ".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".m", ".metal", ".comp", ".cmake")
 _GATE = re.compile(r"(flag|env|json)( field)? (?P<words>\S.*)")
@@ -61,9 +65,9 @@ def _check_gate(patch: Patch, added: bytes) -> list[Finding]:
         return [Finding(patch.name, rule, message)]
 
     if patch.gate == "none":
-        if patch.feature in UNGATED:
+        if patch.feature in UNGATED or patch.klass in _UNGATED_CLASSES:
             return []
-        return finding(Rule.GATE_FORM, f"only {', '.join(UNGATED)} may have no gate")
+        return finding(Rule.GATE_FORM, f"a {patch.klass.value} patch needs a gate")
     for part in re.split(r"[,;] *", patch.gate):
         found = _GATE.fullmatch(part)
         if found is None:
