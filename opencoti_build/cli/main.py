@@ -19,8 +19,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("opencoti_build.cli.doctor", "Say which tools are there and how to get the others."),
     "fetch": ("opencoti_build.cli.fetch", "Bring pinned sources and models into the cache."),
     "plan": ("opencoti_build.cli.plan", "Show each build step, whether it is cached, and why not."),
-    "series": ("opencoti_build.cli.series", "List, check, apply and show the patches."),
-    "sources": ("opencoti_build.cli.sources", "List the pins."),
+    "series": ("opencoti_build.cli.series", "Make, check, change and move the patches."),
+    "sources": ("opencoti_build.cli.sources", "List the pins, and look for newer upstreams."),
     "verify": ("opencoti_build.cli.verify", "Prove a finished file without running it."),
 }
 

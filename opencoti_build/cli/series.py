@@ -1,13 +1,13 @@
-"""``opencoti-build series``: list, check, apply, show and export the patches."""
+"""``opencoti-build series``: list, show, check and apply; the other commands hang on here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from opencoti_build.cli import series_look, series_moves, series_work
 from opencoti_build.cli.options import (
     json_option,
     make_ui,
@@ -15,25 +15,31 @@ from opencoti_build.cli.options import (
     print_json,
     quiet_option,
 )
-from opencoti_build.paths import Cache, find_cache, find_project
-from opencoti_build.ui import Ui
+from opencoti_build.cli.series_base import (
+    PIN,
+    base_of,
+    load_project_series,
+    print_rows,
+    workspace_option,
+)
 
 if TYPE_CHECKING:
     from opencoti_build.series.patch import Patch
-    from opencoti_build.series.series import Series
-
-PIN = "llama.cpp"
-
-_workspace_option = click.option(
-    "--workspace",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The workspace folder (default: in the cache).",
-)
 
 
 @click.group()
 def command() -> None:
-    """List, check, apply, show and export the patches."""
+    """Make, check, change and move the patches."""
+
+
+for _command in (
+    *(series_look.why, series_look.diff, series_look.stat, series_look.log),
+    *(series_work.edit, series_work.export, series_work.new, series_work.refresh),
+    *(series_work.split, series_work.fold, series_work.rename, series_work.renumber),
+    *(series_work.drop, series_work.undo, series_work.redo),
+    *(series_moves.rebase, series_moves.continue_),
+):
+    command.add_command(_command)
 
 
 @command.command("list")
@@ -42,7 +48,7 @@ def list_patches(as_json: bool) -> None:
     """List the patches with their features, gates and sizes."""
     from opencoti_build.series.stat import series_stats
 
-    series = _load()
+    series = load_project_series()
     rows = list(zip(series.patches, series_stats(series), strict=True))
     if as_json:
         print_json(
@@ -73,7 +79,7 @@ def list_patches(as_json: bool) -> None:
         )
         for patch, stat in rows
     ]
-    _print_table([head, *body], right=(4, 5, 6, 7))
+    print_rows([head, *body], right=(4, 5, 6, 7))
 
 
 @command.command()
@@ -81,7 +87,7 @@ def list_patches(as_json: bool) -> None:
 @json_option
 def show(number: int, as_json: bool) -> None:
     """Show one patch: why it is there, its trailers and its files."""
-    patch = _load().find(number)
+    patch = load_project_series().find(number)
     if as_json:
         files = [
             {"path": file.path, "added": file.added, "deleted": file.deleted, "new": file.is_new}
@@ -98,33 +104,66 @@ def show(number: int, as_json: bool) -> None:
         (f"+{file.added}", f"-{file.deleted}", file.path + (" (new)" if file.is_new else ""))
         for file in patch.files
     ]
-    _print_table(rows, right=(0, 1))
+    print_rows(rows, right=(0, 1))
 
 
 @command.command()
+@click.option(
+    "--upstream-lines",
+    type=click.IntRange(min=0),
+    default=300,
+    show_default=True,
+    help="Warn of patches that change more lines of upstream files.",
+)
+@click.option("--strict", is_flag=True, help="Warnings fail too.")
 @json_option
 @offline_option
 @quiet_option
-def check(as_json: bool, offline: bool, quiet: bool) -> None:
-    """Try every patch, without a workspace."""
-    from opencoti_build.series.check import check_series
+def check(upstream_lines: int, strict: bool, as_json: bool, offline: bool, quiet: bool) -> None:
+    """Try every patch and look at all of them, without a workspace."""
+    from opencoti_build.series.check import lint_series
+    from opencoti_build.series.finding import FindingsError
     from opencoti_build.series.outcome import DoesNotApplyError
 
     ui = make_ui(quiet)
-    series = _load()
-    cache, base_tree = _base(ui, offline)
-    statuses = check_series(series, base_tree, cache.objects, ui)
+    series = load_project_series()
+    cache, base_tree = base_of(ui, offline)
+    done = lint_series(series, base_tree, cache.objects, ui, upstream_lines=upstream_lines)
+    rows = list(zip(done.statuses, done.stats, strict=True))
     if as_json:
-        print_json([status.to_json() for status in statuses])
+        print_json(
+            {
+                "tree": done.tree,
+                "patches": [
+                    {
+                        **status.to_json(),
+                        "upstream_lines": stat.upstream_lines,
+                        "own_lines": stat.own_lines,
+                    }
+                    for status, stat in rows
+                ],
+                "findings": [finding.to_json() for finding in done.findings],
+            }
+        )
     else:
-        _print_table([(status.name, status.describe()) for status in statuses])
-    if not all(status.outcome.good for status in statuses):
-        raise DoesNotApplyError(statuses)
+        head = ("patch", "upstream lines", "own lines", "result")
+        body = [
+            (status.name, str(stat.upstream_lines), str(stat.own_lines), status.describe())
+            for status, stat in rows
+        ]
+        print_rows([head, *body], right=(1, 2))
+        for finding in done.findings:
+            if finding.rule.warns:
+                ui.warn(f"{finding.patch_name}: {finding.message} [{finding.rule.value}]")
+    if not done.applies:
+        raise DoesNotApplyError(done.statuses)
+    if any(strict or not finding.rule.warns for finding in done.findings):
+        raise FindingsError(done.findings, strict=strict)
 
 
 @command.command()
 @click.option("--force", is_flag=True, help="Throw away edits in the workspace.")
-@_workspace_option
+@workspace_option
 @json_option
 @offline_option
 @quiet_option
@@ -133,8 +172,8 @@ def apply(force: bool, workspace: Path | None, as_json: bool, offline: bool, qui
     from opencoti_build.series.apply import apply_series
 
     ui = make_ui(quiet)
-    series = _load()
-    cache, base_tree = _base(ui, offline)
+    series = load_project_series()
+    cache, base_tree = base_of(ui, offline)
     folder = workspace or cache.workspaces / PIN
     done = apply_series(series, base_tree, cache.objects, folder, ui, force=force)
     if as_json:
@@ -161,54 +200,6 @@ def apply(force: bool, workspace: Path | None, as_json: bool, offline: bool, qui
     click.echo(f"{len(done.commits)} patches, {done.rewritten_files} files written")
 
 
-@command.command()
-@click.option("--number", "numbers", type=int, multiple=True, help="For each new commit, in order.")
-@click.option("--force", is_flag=True, help="Overwrite patch files that changed meanwhile.")
-@_workspace_option
-@json_option
-@quiet_option
-def export(
-    numbers: tuple[int, ...], force: bool, workspace: Path | None, as_json: bool, quiet: bool
-) -> None:
-    """Write the commits of the workspace back to patches/."""
-    from opencoti_build.series.export import export_commits
-    from opencoti_build.series.workspace import applied_base
-
-    folder = workspace or find_cache().workspaces / PIN
-    base = applied_base(folder)
-    patches = find_project().patches
-    done = export_commits(folder, base, patches, make_ui(quiet), numbers=numbers, force=force)
-    if as_json:
-        print_json(
-            {
-                "written": list(done.written),
-                "removed": list(done.removed),
-                "unchanged": list(done.unchanged),
-            }
-        )
-        return
-    for word, names in (("wrote", done.written), ("removed", done.removed)):
-        for name in names:
-            click.echo(f"{word} {name}")
-    click.echo(f"{len(done.unchanged)} unchanged")
-
-
-def _load() -> Series:
-    from opencoti_build.series.series import load_series
-
-    return load_series(find_project().patches)
-
-
-def _base(ui: Ui, offline: bool) -> tuple[Cache, str]:
-    """The cache, and the tree of the pin, brought into it when it is not there yet."""
-    from opencoti_build.sources.fetch import FetchContext, ensure_tree
-    from opencoti_build.sources.pins import load_pins
-
-    cache = find_cache()
-    pin = load_pins(find_project().vendor)[PIN]
-    return cache, ensure_tree(pin, FetchContext(cache, ui, offline=offline))
-
-
 def _facts(patch: Patch) -> dict[str, object]:
     return {
         "number": patch.number,
@@ -224,15 +215,3 @@ def _facts(patch: Patch) -> dict[str, object]:
         "depends": list(patch.depends),
         "upstream": patch.upstream,
     }
-
-
-def _print_table(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> None:
-    if not rows:
-        return
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        click.echo("  ".join(cells).rstrip())

@@ -93,8 +93,9 @@ def _keep_commits(
     space: Workspace, stamp: Stamp | None, state: State, plan: Plan, ui: Ui, force: bool
 ) -> None:
     """Commits made by hand are never lost: refused, or kept under a backup ref."""
-    if not state.head or state.head == plan.top or (stamp and state.head == stamp.top):
-        return
+    ours = {stamp.base_commit, *(item.commit for item in stamp.commits)} if stamp else set()
+    if not state.head or state.head == plan.top or state.head in ours:
+        return  # an older patch may be open for editing: without changes it is just left
     if stamp and state.tree != plan.tree and not force:
         raise SeriesError(
             "workspace-has-commits",

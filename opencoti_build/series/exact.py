@@ -8,15 +8,14 @@ patch names: that proves the result, so that git only has to store it, all patch
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opencoti_build.series.diff import ZERO_ID
 from opencoti_build.series.git import IDENTITY_EMAIL, IDENTITY_NAME, Git
+from opencoti_build.series.hunks import apply_at, parse_hunks, place, sections, split_lines
 from opencoti_build.series.patch import Patch
 
-_HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+")
 _REF = "refs/opencoti/plan"
 
 
@@ -41,11 +40,20 @@ class NewCommit:
 
 
 class BlobReader:
-    """File contents by blob id, fetched from git in one batch and kept."""
+    """File contents by blob id, fetched from git in batches and kept."""
 
-    def __init__(self, git: Git, wanted: Sequence[str]) -> None:
+    def __init__(self, git: Git, wanted: Sequence[str] = ()) -> None:
+        self._git = git
         self._known: dict[str, bytes] = {}
-        out = git.run("cat-file", "--batch", data="".join(f"{w}\n" for w in wanted).encode()).out
+        self.fetch(wanted)
+
+    def fetch(self, blobs: Iterable[str]) -> None:
+        """Read those that are not known yet; blobs that are not in the store are left out."""
+        wanted = sorted({*blobs} - self._known.keys() - {ZERO_ID, ""})
+        if not wanted:
+            return
+        lines = "".join(f"{blob}\n" for blob in wanted).encode()
+        out = self._git.run("cat-file", "--batch", data=lines).out
         at = 0
         for blob in wanted:
             end = out.index(b"\n", at)
@@ -65,9 +73,8 @@ class BlobReader:
 
 def exact_files(patch: Patch, blobs: BlobReader) -> tuple[NewFile, ...] | None:
     """What ``patch`` makes of its own pre-images; None unless it is exactly what it says."""
-    sections = re.split(rb"^(?=diff --git )", patch.diff, flags=re.M)[1:]
     files: list[NewFile] = []
-    for file, section in zip(patch.files, sections, strict=True):
+    for file, section in zip(patch.files, sections(patch.diff), strict=True):
         if file.old_blob == "":
             return None  # only the mode changes: leave it to git
         old = blobs.get(file.old_blob)
@@ -86,32 +93,39 @@ def exact_files(patch: Patch, blobs: BlobReader) -> tuple[NewFile, ...] | None:
     return tuple(files)
 
 
-def patch_bytes(old: bytes, section: bytes) -> bytes | None:
-    """``old`` with the hunks of one file's diff, each at its own line; None if one does not fit."""
-    lines = _lines(old)
-    out: list[bytes] = []
-    at = 0
-    body = re.split(rb"^(?=@@ )", section, maxsplit=1, flags=re.M)[1:]
-    if not body:
-        return old  # an empty file comes or goes
-    diff = body[0].split(b"\n")
-    for line, after in zip(diff, [*diff[1:], b""], strict=True):
-        kind = line[:1]
-        if found := _HUNK.match(line):
-            start = int(found[1]) - (0 if found[2] == b"0" else 1)
-            if start < at or start > len(lines):
-                return None
-            out += lines[at:start]
-            at = start
-        elif kind in (b" ", b"-", b"+"):
-            text = line[1:] + (b"" if after.startswith(b"\\ ") else b"\n")
-            if kind != b"+":
-                if at >= len(lines) or lines[at] != text:
-                    return None
-                at += 1
-            if kind != b"-":
-                out.append(text)
-    return b"".join(out + lines[at:])
+def patch_bytes(old: bytes, section: bytes, *, moved: bool = False) -> bytes | None:
+    """``old`` with the hunks of one file's diff; None if one does not fit.
+
+    Each hunk has to fit at its own line, or with ``moved`` in one place of the file alone.
+    """
+    lines, hunks = split_lines(old), parse_hunks(section)
+    places = place(lines, hunks, exact=not moved, unique=moved)
+    return None if places is None else apply_at(lines, hunks, places)
+
+
+def moved_files(
+    patch: Patch, blobs: BlobReader, now: Mapping[str, tuple[str, str]]
+) -> tuple[NewFile, ...] | None:
+    """What ``patch`` makes of files that have moved on; None unless there is only one way.
+
+    ``now`` gives mode and blob id of the files as they are. Anything but a change of the text of
+    a file that is there, or a new file, is left to git.
+    """
+    files: list[NewFile] = []
+    for file, section in zip(patch.files, sections(patch.diff), strict=True):
+        mode, blob = now.get(file.path, ("", ZERO_ID))
+        if file.old_mode != mode or file.is_deleted or file.old_blob == "":
+            return None
+        old = blobs.get(blob)
+        new = None if old is None else patch_bytes(old, section, moved=blob != file.old_blob)
+        if new is None or new == old:
+            return None
+        result = blob_id(new)
+        if blob == file.old_blob and result != file.new_blob:
+            return None
+        blobs.add(result, new)
+        files.append(NewFile(file.path, file.new_mode, result, new))
+    return tuple(files)
 
 
 def blob_id(data: bytes) -> str:
@@ -145,8 +159,3 @@ def store_commits(git: Git, parent: str, commits: Sequence[NewCommit]) -> list[t
     lines = git.text("log", "--reverse", "--format=%H %T", f"{parent}..{_REF}").splitlines()
     git.run("update-ref", "-d", _REF)
     return [(line[:40], line[41:]) for line in lines]
-
-
-def _lines(data: bytes) -> list[bytes]:
-    parts = data.split(b"\n")
-    return [part + b"\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])

@@ -8,7 +8,7 @@ without that line is new and needs a number. What apply made, export writes back
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -30,9 +30,6 @@ _NAME_LINE = re.compile(rf"^{NAME_TRAILER}: (\d{{4}}-[a-z0-9-]+)\n?", re.M)
 _AUTHOR = re.compile(r"author (.*) (\d+) ([+-]\d{4})")
 _SLUG_LENGTH = 60
 _DIFF = (
-    "diff-tree",
-    "--no-commit-id",
-    "-r",
     "-p",
     "--full-index",
     "--binary",
@@ -90,14 +87,14 @@ def export_commits(
                 context={"files": ", ".join(state.dirty[:10])},
                 hint="commit them first",
             )
-        commits = _commits(space.git, base_commit)
-        series = _to_series(space.git, commits, directory, numbers)
-        if [patch.number for patch in series[1]] != [patch.number for patch in series[0].patches]:
-            series = _reorder(space, series[0], base_commit, state.tree, directory, ui)
-        new = {patch.path.name: patch.data for patch in series[0].patches}
+        patches = read_commits(space.git, base_commit, directory, numbers)
+        series = make_series(directory, patches)
+        if [patch.number for patch in patches] != [patch.number for patch in series.patches]:
+            series = _reorder(space, series, base_commit, state.tree, directory, ui)
+        new = {patch.path.name: patch.data for patch in series.patches}
         old = {path.name: path.read_bytes() for path in sorted(directory.glob("*.patch"))}
         if not force:
-            _check_stale(space, old, new)
+            check_stale(space, old, new)
         for name in new:
             if old.get(name) != new[name]:
                 write_atomic(directory / name, new[name])
@@ -111,14 +108,16 @@ def export_commits(
     )
 
 
-def render_commit(git: Git, commit: str) -> tuple[str | None, Mail]:
-    """The patch name (None for a new commit) and the mail of one commit.
+def render_commit(git: Git, commit: str, diff: bytes | None = None) -> tuple[str | None, Mail]:
+    """The patch name (None for a new commit) and the mail of one commit (``diff``: if known).
 
     Raises SeriesError ``export-ambiguous``, ``patch-not-utf8`` and ``patch-malformed``.
     """
     try:
         raw = git.run("cat-file", "commit", commit).out.decode("utf-8")
-        diff = git.run(*_DIFF, f"{commit}^", commit).out.decode("utf-8")
+        if diff is None:
+            diff = read_diff(git, f"{commit}^", commit)
+        text = diff.decode("utf-8")
     except UnicodeDecodeError as error:
         raise SeriesError("patch-not-utf8", f"commit {commit[:12]} is not UTF-8") from error
     head, _, message = raw.partition("\n\n")
@@ -133,8 +132,23 @@ def render_commit(git: Git, commit: str) -> tuple[str | None, Mail]:
             hint="amend its message to keep one name",
         )
     subject, _, body = _NAME_LINE.sub("", message).strip("\n").partition("\n\n")
-    mail = Mail(author[1], _date(int(author[2]), author[3]), " ".join(subject.split()), body, diff)
+    mail = Mail(author[1], _date(int(author[2]), author[3]), " ".join(subject.split()), body, text)
     return (names[0] if names else None), mail
+
+
+def read_diff(git: Git, old: str, new: str) -> bytes:
+    """The diff between two trees or commits, as patches hold it."""
+    return git.run("diff-tree", "-r", *_DIFF, old, new).out
+
+
+def read_diffs(git: Git, base: str, top: str) -> dict[str, bytes]:
+    """The diff of every commit after ``base`` up to ``top``, in one call."""
+    out = git.run("log", "--reverse", "--format=%x00%H", *_DIFF, f"{base}..{top}").out
+    diffs = {}
+    for part in re.split(rb"^\0(?=[0-9a-f]{40}$)", out, flags=re.M)[1:]:
+        diff = part[41:].removeprefix(b"\n")
+        diffs[part[:40].decode()] = diff.removesuffix(b"\n") if diff.endswith(b"\n\n") else diff
+    return diffs
 
 
 def slug_of(subject: str) -> str:
@@ -147,25 +161,30 @@ def slug_of(subject: str) -> str:
     return slug[:_SLUG_LENGTH] or "patch"
 
 
-def _commits(git: Git, base_commit: str) -> list[str]:
-    if git.run("merge-base", "--is-ancestor", base_commit, "HEAD", check=False).code != 0:
+def _commits(git: Git, base_commit: str, top: str) -> list[str]:
+    if git.run("merge-base", "--is-ancestor", base_commit, top, check=False).code != 0:
         raise SeriesError("export-unrelated", "HEAD of the workspace does not come from its base")
-    lines = git.text("rev-list", "--reverse", "--parents", f"{base_commit}..HEAD").splitlines()
+    lines = git.text("rev-list", "--reverse", "--parents", f"{base_commit}..{top}").splitlines()
     for line in lines:
         if len(line.split()) != 2:
             raise SeriesError("export-merge", f"commit {line[:12]} is a merge")
     return [line.split()[0] for line in lines]
 
 
-def _to_series(
-    git: Git, commits: Sequence[str], directory: Path, numbers: Sequence[int]
-) -> tuple[Series, list[Patch]]:
-    """The commits as a series, and as patches in the order of the commits."""
+def read_commits(
+    git: Git, base_commit: str, directory: Path, numbers: Sequence[int] = (), top: str = "HEAD"
+) -> list[Patch]:
+    """The commits after ``base_commit`` as patches of ``directory``, oldest first.
+
+    Raises SeriesError as ``export_commits`` does, except for order, stale files and edits.
+    """
+    commits = _commits(git, base_commit, top)
+    diffs = read_diffs(git, base_commit, top)
     patches: list[Patch] = []
     problems: list[Problem] = []
     free = list(numbers)
     for commit in commits:
-        name, mail = render_commit(git, commit)
+        name, mail = render_commit(git, commit, diffs[commit])
         if name is None and not free:
             raise SeriesError(
                 "export-unnamed",
@@ -181,12 +200,12 @@ def _to_series(
         raise SeriesError("export-numbers", f"{len(free)} numbers too many were given")
     if problems:
         raise InvalidSeriesError(tuple(problems))
-    return make_series(directory, patches), patches
+    return patches
 
 
 def _reorder(
     space: Workspace, series: Series, base_commit: str, tree: str, directory: Path, ui: Ui
-) -> tuple[Series, list[Patch]]:
+) -> Series:
     """Replay the patches in the order of their numbers; the tree has to stay the same."""
     git = space.planning_git()
     plan = make_plan(series, git.text("rev-parse", f"{base_commit}^{{tree}}"), git, ui)
@@ -199,10 +218,11 @@ def _reorder(
             context={"workspace": tree, "patches": plan.tree},
             hint="reorder the commits, or choose other numbers",
         )
-    return _to_series(git, [result.commit for result in plan.commits], directory, ())
+    return make_series(directory, read_commits(git, base_commit, directory, (), plan.top))
 
 
-def _check_stale(space: Workspace, old: dict[str, bytes], new: dict[str, bytes]) -> None:
+def check_stale(space: Workspace, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> None:
+    """Refuse to overwrite patch files that changed since. Raises SeriesError ``export-stale``."""
     stamp = space.stamp()
     known = {(f"{item.name}.patch", item.sha256) for item in (stamp.commits if stamp else ())}
     known.update(space.exported().items())

@@ -15,6 +15,7 @@ class Outcome(Enum):
     APPLIED = "applied"
     APPLIED_OFFSET = "applied-offset"
     THREE_WAY = "three-way"
+    RESOLVED = "resolved"  # by hand, or as remembered
     ALREADY_APPLIED = "already-applied"
     DOES_NOT_APPLY = "does-not-apply"
     MALFORMED = "malformed"
@@ -25,7 +26,27 @@ class Outcome(Enum):
     @property
     def good(self) -> bool:
         """Whether the patch is in the tree."""
-        return self in (Outcome.APPLIED, Outcome.APPLIED_OFFSET, Outcome.THREE_WAY)
+        return self in (
+            Outcome.APPLIED,
+            Outcome.APPLIED_OFFSET,
+            Outcome.THREE_WAY,
+            Outcome.RESOLVED,
+        )
+
+    @property
+    def word(self) -> str:
+        """The outcome in the table of a rebase."""
+        return _WORDS.get(self, "conflict")
+
+
+_WORDS = {
+    Outcome.APPLIED: "clean",
+    Outcome.APPLIED_OFFSET: "offset",
+    Outcome.THREE_WAY: "three-way",
+    Outcome.RESOLVED: "resolved",
+    Outcome.ALREADY_APPLIED: "already upstream",
+    Outcome.DEPENDS_ON_FAILED: "waits for another",
+}
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ RANGES: tuple[tuple[int, int, str], ...] = (
     (100, 109, "RYS"),
     (110, 119, "retention eviction"),
     (120, 133, "CUDA build and kernels"),
+    (134, 199, "reserve: patches that no range has room for, and local ones"),
 )
 
 _NAME = re.compile(r"(\d{4})-([a-z0-9]+(?:-[a-z0-9]+)*)\.patch", re.A)

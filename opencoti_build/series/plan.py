@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 from opencoti_build.errors import SeriesError
 from opencoti_build.series.diff import ZERO_ID, FileChange
-from opencoti_build.series.exact import BlobReader, NewCommit, exact_files, store_commits
+from opencoti_build.series.exact import (
+    BlobReader,
+    NewCommit,
+    NewFile,
+    exact_files,
+    moved_files,
+    store_commits,
+)
 from opencoti_build.series.git import IDENTITY_EMAIL, IDENTITY_NAME, Git
 from opencoti_build.series.outcome import Conflict, Outcome, PatchStatus
 from opencoti_build.series.patch import Patch
@@ -57,13 +64,20 @@ class Plan:
 
 
 def make_plan(
-    series: Series, base_tree: str, git: Git, ui: Ui, known: Sequence[PatchResult] = ()
+    series: Series,
+    base_tree: str,
+    git: Git,
+    ui: Ui,
+    known: Sequence[PatchResult] = (),
+    *,
+    first_failure: bool = False,
 ) -> Plan:
     """Try every patch of ``series`` on ``base_tree``; ``git`` has an index that it may ruin.
 
     ``known`` are results of an earlier run on the same base: those of unchanged patches at the
-    start of the series are used again. Raises SeriesError ``base-missing``, ``git-missing`` and
-    ``git-failed``; patches that fail are not errors here.
+    start of the series are used again. With ``first_failure`` patches after the first one that
+    fails (other than those that the tree holds already) are not tried. Raises SeriesError
+    ``base-missing``, ``git-missing`` and ``git-failed``; patches that fail are not errors here.
     """
     if git.run("cat-file", "-e", f"{base_tree}^{{tree}}", check=False).code != 0:
         raise SeriesError(
@@ -83,14 +97,17 @@ def make_plan(
     with ui.task("applying patches", total=len(series.patches)) as task:
         task.update(done=start)
         planner.read_entries()
-        fitting = planner.take_exact(series.patches[start:])
-        start += fitting
-        task.update(done=start)
-        if start < len(series.patches):
-            git.run("read-tree", planner.tree)
-        for patch in series.patches[start:]:
-            planner.take(patch)
-            task.advance()
+        planner.read_blobs(series.patches[start:])
+        while start < len(series.patches):
+            taken = planner.take_easy(series.patches[start:])
+            start += taken
+            task.update(done=start)
+            if start < len(series.patches) and not taken:
+                planner.take(series.patches[start])
+                start += 1
+                task.update(done=start)
+            if first_failure and planner.failed:
+                break
     return Plan(base_commit, planner.tree, tuple(planner.commits), tuple(planner.statuses))
 
 
@@ -110,6 +127,12 @@ class _Planner:
         self.statuses: list[PatchStatus] = []
         self._entries: dict[str, _Entry] = {}
         self._failed: list[Patch] = []
+        self._blobs = BlobReader(git)
+        self._indexed = ""
+
+    @property
+    def failed(self) -> bool:
+        return bool(self._failed)
 
     def reuse(self, result: PatchResult) -> None:
         self.commits.append(result)
@@ -123,34 +146,59 @@ class _Planner:
             mode, _, blob = head.split(" ")
             self._entries[path] = _Entry(mode, blob)
 
-    def take_exact(self, patches: Sequence[Patch]) -> int:
-        """Take the patches at the start that meet exactly their pre-images; returns how many."""
-        ids = [file.old_blob for patch in patches for file in patch.files if file.old_blob]
-        blobs = BlobReader(self.git, sorted({*ids} - {ZERO_ID}))
+    def read_blobs(self, patches: Sequence[Patch]) -> None:
+        """Read the files that the patches change, in one go."""
+        files = [file for patch in patches for file in patch.files]
+        self._blobs.fetch(file.old_blob for file in files)
+        self._blobs.fetch(self._now(file).blob for file in files)
+
+    def take_easy(self, patches: Sequence[Patch]) -> int:
+        """Take the patches at the start that fit in one way only; returns how many.
+
+        They meet exactly their pre-images, or each of their hunks fits in one place alone.
+        """
         commits: list[NewCommit] = []
+        outcomes: list[Outcome] = []
         for patch in patches:
-            fits = all(_was(self._now(file), file) for file in patch.files)
-            files = exact_files(patch, blobs) if fits else None
+            outcome, files = self._easy(patch)
             if files is None:
                 break
             commits.append(NewCommit(patch.author, _date(patch), _message(patch), files))
+            outcomes.append(outcome)
             self._entries.update({file.path: _Entry(file.mode, file.blob) for file in files})
         if not commits:
             return 0
         stored = store_commits(self.git, self.top, commits)
-        for patch, (commit, tree) in zip(patches, stored, strict=False):
-            self._good(patch, Outcome.APPLIED, commit, tree)
+        for patch, outcome, (commit, tree) in zip(patches, outcomes, stored, strict=False):
+            self._good(patch, outcome, commit, tree)
         return len(stored)
 
+    def _easy(self, patch: Patch) -> tuple[Outcome, tuple[NewFile, ...] | None]:
+        if self._after_failed(patch):
+            return Outcome.DEPENDS_ON_FAILED, None
+        if all(_was(self._now(file), file) for file in patch.files):
+            return Outcome.APPLIED, exact_files(patch, self._blobs)
+        if all(_became(self._now(file), file) for file in patch.files):
+            return Outcome.ALREADY_APPLIED, None
+        now = {file.path: (self._now(file).mode, self._now(file).blob) for file in patch.files}
+        self._blobs.fetch(blob for _, blob in now.values())
+        return Outcome.APPLIED_OFFSET, moved_files(patch, self._blobs, now)
+
+    def _after_failed(self, patch: Patch) -> list[int]:
+        return sorted({failed.number for failed in self._failed}.intersection(patch.depends))
+
     def take(self, patch: Patch) -> None:
+        """Let git try it, on the index."""
+        if self._indexed != self.tree:
+            self.git.run("read-tree", self.tree)
         status, changed, tree = self._try(patch)
+        self._indexed = tree
         if not status.outcome.good:
-            self._failed.append(patch)
+            if status.outcome is not Outcome.ALREADY_APPLIED:
+                self._failed.append(patch)
             self.statuses.append(status)
             return
-        commit = _commit(
-            self.git, tree, self.top, _message(patch), patch.author, f"@{_date(patch)}"
-        )
+        commit = commit_patch(self.git, patch, tree, self.top)
         self._entries.update(changed)
         self._good(patch, status.outcome, commit, tree)
 
@@ -162,8 +210,7 @@ class _Planner:
         )
 
     def _try(self, patch: Patch) -> tuple[PatchStatus, dict[str, _Entry], str]:
-        failed = {number.number for number in self._failed}
-        if missing := sorted(failed.intersection(patch.depends)):
+        if missing := self._after_failed(patch):
             names = ", ".join(f"{number:04d}" for number in missing)
             return self._bad(patch, Outcome.DEPENDS_ON_FAILED, f"needs {names}, which failed")
         if all(_became(self._now(file), file) for file in patch.files):
@@ -262,6 +309,11 @@ class _Planner:
 
     def _now(self, file: FileChange) -> _Entry:
         return self._entries.get(file.path, _ABSENT)
+
+
+def commit_patch(git: Git, patch: Patch, tree: str, parent: str) -> str:
+    """Store ``tree`` as the commit of ``patch``. Raises SeriesError ``git-failed``."""
+    return _commit(git, tree, parent, _message(patch), patch.author, f"@{_date(patch)}")
 
 
 def read_conflicts(err: str) -> tuple[Conflict, ...]:

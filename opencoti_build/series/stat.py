@@ -35,3 +35,38 @@ def series_stats(series: Series) -> tuple[PatchStat, ...]:
             PatchStat(patch.number, len(patch.files), len(own), own_lines, lines - own_lines)
         )
     return tuple(stats)
+
+
+@dataclass(frozen=True)
+class FeatureStat:
+    """All patches of one feature."""
+
+    feature: str
+    numbers: tuple[int, ...]
+    own_lines: int
+    upstream_lines: int
+
+
+def feature_stats(series: Series) -> tuple[FeatureStat, ...]:
+    """One entry a feature, in the order of their first patches."""
+    rows: dict[str, list[PatchStat]] = {}
+    for patch, stat in zip(series.patches, series_stats(series), strict=True):
+        rows.setdefault(patch.feature, []).append(stat)
+    return tuple(
+        FeatureStat(
+            feature,
+            tuple(stat.number for stat in stats),
+            sum(stat.own_lines for stat in stats),
+            sum(stat.upstream_lines for stat in stats),
+        )
+        for feature, stats in rows.items()
+    )
+
+
+def build_order(series: Series) -> tuple[tuple[int, ...], ...]:
+    """The patches in layers: each needs only patches of the layers before it."""
+    layer: dict[int, int] = {}
+    for patch in series.patches:
+        layer[patch.number] = 1 + max((layer[number] for number in patch.depends), default=-1)
+    layers = range(max(layer.values(), default=-1) + 1)
+    return tuple(tuple(n for n, level in layer.items() if level == wanted) for wanted in layers)

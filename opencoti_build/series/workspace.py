@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ _MAX_PACKS = 30
 _STAMP = "opencoti-stamp.json"
 _MOVING = "opencoti-moving.json"
 _EXPORTED = "opencoti-exported.json"
+_EDIT = "opencoti-edit.json"
 _INDEX = "opencoti-index"
 _UNFINISHED = ("rebase-apply", "rebase-merge", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD")
 
@@ -69,7 +70,8 @@ class Workspace:
         from filelock import FileLock
 
         self.root.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.root.with_name(f".{self.root.name}.lock")):
+        # One lock object for each file, so that a command may call another one inside.
+        with FileLock(self.root.with_name(f".{self.root.name}.lock"), is_singleton=True):
             yield
 
     def prepare(self, objects: Path) -> None:
@@ -140,8 +142,48 @@ class Workspace:
             self.git.run("repack", "-q", "-a", "-d", "-l")
         write_atomic(self._file(_STAMP), _stamp_bytes(stamp))
         self._file(_EXPORTED).unlink(missing_ok=True)
+        self._file(_EDIT).unlink(missing_ok=True)
         self._file(_MOVING).unlink(missing_ok=True)
         return count
+
+    def go(self, commit: str, rest: Sequence[str] = (), *, edits: str | None = None) -> int:
+        """Bring work tree and branch to ``commit``; returns how many files were written.
+
+        ``rest`` names the patches that follow it and come back with the next export. ``edits`` is
+        a tree whose differences to ``commit`` are left in the work tree as edits. Killed on the
+        way, the next apply goes back to the last finished one. Raises SeriesError ``git-failed``.
+        """
+        stamp = self.stamp()
+        self._drop_leftovers()
+        if stamp is not None:
+            write_atomic(self._file(_MOVING), _stamp_bytes(stamp))
+        tree = self.git.text("rev-parse", f"{commit}^{{tree}}")
+        count = self._reset(edits or tree)
+        if edits:
+            self.git.run("read-tree", "--reset", tree)
+        self.git.run("update-ref", "--no-deref", BRANCH, commit)
+        self.git.run("symbolic-ref", "HEAD", BRANCH)
+        if rest:
+            write_atomic(self._file(_EDIT), json.dumps([*rest]).encode())
+        else:
+            self._file(_EDIT).unlink(missing_ok=True)
+        self._file(_MOVING).unlink(missing_ok=True)
+        return count
+
+    def rest(self) -> tuple[str, ...]:
+        """The patches above the one that is open for editing."""
+        try:
+            return tuple(map(str, json.loads(self._file(_EDIT).read_bytes())))
+        except (OSError, ValueError):
+            return ()
+
+    def edited_tree(self) -> str:
+        """Store the work tree with all its edits and new files; returns the tree id."""
+        git = self.planning_git()
+        git = Git(self.git_dir, work_tree=self.root, index=git.index)
+        git.run("read-tree", "HEAD")
+        git.run("add", "-A")
+        return git.text("write-tree")
 
     def exported(self) -> dict[str, str]:
         """Name and sha256 of the patch files that the last export wrote."""

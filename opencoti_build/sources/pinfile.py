@@ -212,6 +212,14 @@ def read_pin(path: Path) -> Pin:
     return pin
 
 
+def find_file(vendor: Path, name: str) -> Path:
+    """The file of the pin ``name``. Raises as ``read_pin``, and UsageError ``unknown-pin``."""
+    for path in sorted(vendor.rglob("*.toml")):
+        if read_pin(path).name == name:
+            return path
+    raise UsageError("unknown-pin", f"no pin is called {name!r}")
+
+
 def read_folder(vendor: Path) -> dict[str, Pin]:
     """See ``pins.load_pins``."""
     pins: dict[str, Pin] = {}

@@ -69,7 +69,11 @@ def test_show(bench: Bench, run: Run) -> None:
 def test_check_apply_export(bench: Bench, run: Run) -> None:
     bench.add_three()
     code, out, _ = run("check", "--json", "--quiet")
-    assert code == 0 and [row["outcome"] for row in json.loads(out)] == ["applied"] * 3
+    data = json.loads(out)
+    assert [row["outcome"] for row in data["patches"]] == ["applied"] * 3
+    assert (data["tree"], data["patches"][2]["own_lines"]) == (bench.maker.tree, 1)
+    assert code == 1  # nothing registers the flag of their gate
+    assert {row["rule"] for row in data["findings"]} >= {"gate-not-registered"}
     code, out, err = run("apply", "--json", "--quiet")
     data = json.loads(out)
     assert (code, err, data["tree"]) == (0, "", bench.maker.tree)

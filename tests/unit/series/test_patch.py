@@ -15,7 +15,7 @@ from opencoti_build.series.series import InvalidSeriesError, load_series, make_s
 from opencoti_build.series.stat import series_stats
 from opencoti_build.series.trailers import Klass
 
-DATA = Path(__file__).resolve().parents[2] / "data/patches"
+DATA = Path(__file__).resolve().parents[2] / "data/series"
 GOOD = DATA / "good/0040-kv-types.patch"
 
 

@@ -39,7 +39,8 @@ def load(tmp_path: Path, text: str) -> str:
 
 def test_own_pins() -> None:
     pins = load_pins(VENDOR)
-    assert list(pins) == ["gemma-3-270m", "llama.cpp", "llamafile", "smollm2-135m-instruct"]
+    names = ["gemma-3-270m", "llama.cpp", "llama.cpp-next", "llamafile", "smollm2-135m-instruct"]
+    assert list(pins) == names
     assert pins["llama.cpp"].tree == "cfe5a0e2b118acc9135ead22e0febcd6cdaee5ca"
     kinds = [way.kind for way in pins["llama.cpp"].transports]
     assert kinds == [TransportKind.PYPI, TransportKind.GIT]
