@@ -12,7 +12,7 @@ from opencoti_build.pack.index import Index, parse_index
 from opencoti_build.pack.manifest import FORMAT, MANIFEST_NAME, listed_entries
 from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipreader import ZipLayout
-from opencoti_build.targets import Target
+from opencoti_build.targets import FACTS, Target
 from opencoti_build.verify.report import Finding, failed, from_error, passed
 from opencoti_build.verify.scan import Scan
 
@@ -136,10 +136,13 @@ def engine_targets(layout: ZipLayout) -> Iterator[Target]:
             yield target
 
 
-def check_places(layout: ZipLayout) -> Finding:
-    """Whether all entries are where a single file has them, and each engine has its launcher."""
+def check_places(layout: ZipLayout, windows_image: bool) -> Finding:
+    """Whether all entries are where a single file has them, and each engine has its launcher.
+
+    ``windows_image``: the file starts on Windows, without a launcher entry.
+    """
     roots = {f"engine/{target.value}" for target in Target}
-    launchers = {f"bin/launch-{target.value}" for target in Target}
+    launchers = {f"bin/launch-{target.value}" for target in Target if FACTS[target].uname}
     for entry in layout.entries:
         parts = entry.name.split("/")
         good = (
@@ -152,7 +155,8 @@ def check_places(layout: ZipLayout) -> Finding:
             return failed("places", "entry-misplaced", "an entry is in no known place",
                           name=entry.name)  # fmt: skip
     for target in engine_targets(layout):
-        if target is not Target.X86_64_WINDOWS and not layout.find(f"bin/launch-{target.value}"):
+        launcher = layout.find(f"bin/launch-{target.value}") is not None
+        if not (windows_image if target is Target.X86_64_WINDOWS else launcher):
             return failed("places", "launcher-missing", "an engine has no launcher",
                           target=target.value)  # fmt: skip
     return passed("places", ", ".join(target.value for target in engine_targets(layout)))

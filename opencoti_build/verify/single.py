@@ -53,7 +53,8 @@ def _inside(data: Source, layout: ZipLayout, result: Scan) -> Iterator[Finding]:
     crc = structure.check_crc(layout, result)
     yield crc
     yield structure.check_alignment(layout)
-    yield contents.check_places(layout)
+    windows = structure.has_windows_image(data)
+    yield contents.check_places(layout, windows)
     manifest, finding = contents.read_manifest(data, layout)
     yield finding
     entries = None
@@ -61,6 +62,7 @@ def _inside(data: Source, layout: ZipLayout, result: Scan) -> Iterator[Finding]:
         entries = contents.check_entries(manifest, layout, result)
         yield entries
         yield contents.check_patches(manifest, layout, result)
+        yield structure.check_start(data, layout, manifest)
     version = manifest["version"] if manifest else None
     examine = crc.ok and entries is not None and entries.ok
     for target in contents.engine_targets(layout):
