@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from opencoti_build.errors import PackError
 from opencoti_build.pack.host import ARGS_NAME, MODEL_SUFFIX
 from opencoti_build.pack.index import Index, parse_index
 from opencoti_build.pack.manifest import FORMAT, MANIFEST_NAME, listed_entries
+from opencoti_build.pack.variant import VARIANT_NAME
 from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipreader import ZipLayout
 from opencoti_build.targets import FACTS, Target
@@ -43,9 +44,19 @@ def read_manifest(data: Source, layout: ZipLayout) -> tuple[Mapping[str, Any] | 
     return manifest, passed("manifest", f"{manifest['version']}-{manifest['tag']}")
 
 
-def check_entries(manifest: Mapping[str, Any], layout: ZipLayout, scan: Scan) -> Finding:
-    """Whether each entry is listed with its sha256 and size, and each listed one is there."""
+def check_entries(
+    manifest: Mapping[str, Any],
+    layout: ZipLayout,
+    scan: Scan,
+    variant: Sequence[Mapping[str, Any]] = (),
+) -> Finding:
+    """Whether each entry is listed with its sha256 and size, and each listed one is there.
+
+    ``variant`` are the rows that ``META/variant.json`` adds.
+    """
     listed = {row["name"]: row for row in listed_entries(manifest)}
+    for row in variant:
+        listed.setdefault(row["name"], row)
     for patch in manifest.get("patches") or ():
         listed.setdefault(PATCH_PREFIX + patch["file"], patch)
     bundled = []
@@ -54,7 +65,7 @@ def check_entries(manifest: Mapping[str, Any], layout: ZipLayout, scan: Scan) ->
         if row is None:
             if entry.name == ARGS_NAME or entry.name.lower().endswith(MODEL_SUFFIX):
                 bundled.append(entry.name)
-            elif entry.name != MANIFEST_NAME:
+            elif entry.name not in (MANIFEST_NAME, VARIANT_NAME):
                 return failed("entries", "entry-not-listed", "an entry is not in the manifest",
                               name=entry.name)  # fmt: skip
             continue

@@ -15,7 +15,10 @@ INDEX = "engine/x86_64-linux/INDEX"
 
 def seeds() -> dict[str, bytes]:
     """Name and bytes of each seed."""
-    files = [IndexFile("opencoti-engine", "a" * 64, 5, 0o755), IndexFile("b.so", "b" * 64, 7, 0o644)]
+    files = [
+        IndexFile("opencoti-engine", "a" * 64, 5, 0o755),
+        IndexFile("b.so", "b" * 64, 7, 0o644),
+    ]
     index = render_index("0.10.3", "c3", files)
     plain = _zip({INDEX: index, ".args": b"-m\n/zip/m.gguf\n...\n"})
     return {
@@ -47,8 +50,10 @@ def _wide_end(data: bytes) -> bytes:
     size = len(data) - z.END.size - at
     tail = z.END64.pack(z.END64_MAGIC, 44, 813, 45, 0, 0, count, count, size, at)
     tail += z.LOCATOR.pack(z.LOCATOR_MAGIC, 0, at + size, 1)
-    return data[: -z.END.size] + tail + z.END.pack(
-        z.END_MAGIC, 0, 0, z.MAX16, z.MAX16, z.MAX32, z.MAX32, 0
+    return (
+        data[: -z.END.size]
+        + tail
+        + z.END.pack(z.END_MAGIC, 0, 0, z.MAX16, z.MAX16, z.MAX32, z.MAX32, 0)
     )
 
 

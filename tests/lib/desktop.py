@@ -157,7 +157,9 @@ class Wine:
             ["wine", *map(str, command)], env={**self.env, **env}, cwd=cwd, timeout=timeout,
             stdin=subprocess.DEVNULL, capture_output=True,
         )  # fmt: skip
-        out, err = (text.decode("utf-8").replace("\r\n", "\n") for text in (done.stdout, done.stderr))
+        out, err = (
+            text.decode("utf-8").replace("\r\n", "\n") for text in (done.stdout, done.stderr)
+        )
         return subprocess.CompletedProcess(done.args, done.returncode, out, _without_notice(err))
 
     def path(self, path: Path) -> str:
@@ -171,6 +173,6 @@ class Wine:
 
 def _without_notice(err: str) -> str:
     """stderr without what Debian's wrapper says about a missing 32-bit wine."""
-    notice = ("it looks like wine32", "multiarch needs", "execute \"dpkg", "wine32:i386")
+    notice = ("it looks like wine32", "multiarch needs", 'execute "dpkg', "wine32:i386")
     lines = [line for line in err.splitlines(True) if not line.startswith(notice)]
     return "".join(lines)
