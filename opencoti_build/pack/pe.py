@@ -107,7 +107,7 @@ def _sections(
         name, virtual, address, raw, pointer, relocations, lines, *rest = _SECTION.unpack_from(
             program, table + _SECTION.size * index
         )
-        if relocations or lines:
+        if relocations or lines or rest[0] or rest[1]:
             raise _bad("a section has COFF relocations or line numbers")
         if raw:
             if pointer < old_size or pointer % alignment or raw % alignment:

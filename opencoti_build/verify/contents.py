@@ -54,12 +54,13 @@ def check_entries(
 
     ``variant`` are the rows that ``META/variant.json`` adds.
     """
+    listed: dict[str, Mapping[str, Any]]
     listed = {row["name"]: row for row in listed_entries(manifest)}
-    for row in variant:
-        listed.setdefault(row["name"], row)
+    for own in variant:
+        listed.setdefault(own["name"], own)
     for patch in manifest.get("patches") or ():
         listed.setdefault(PATCH_PREFIX + patch["file"], patch)
-    bundled = []
+    bundled: list[str] = []
     for entry in layout.entries:
         row = listed.pop(entry.name, None)
         if row is None:

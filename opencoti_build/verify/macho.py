@@ -5,6 +5,7 @@ Sources: Apple's ``mach-o/loader.h`` (load commands); signatures: see ``codesign
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -50,8 +51,10 @@ def read_macho(data: bytes) -> MachoFacts | None:
         return None
     lief.logging.disable()
     try:
-        fat = lief.MachO.parse(data)
-        return None if fat is None or fat.size != 1 else _facts(fat.at(0))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of values that no enum of lief has
+            fat = lief.MachO.parse(data)
+            return None if fat is None or fat.size != 1 else _facts(fat.at(0))
     except (AttributeError, ValueError, TypeError, UnicodeDecodeError, OverflowError, RuntimeError):
         return None
 

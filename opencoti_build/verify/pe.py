@@ -5,6 +5,7 @@ Sources: Microsoft PE Format; the layout rules are those that Cosmopolitan's lin
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -48,8 +49,10 @@ def read_pe(data: bytes) -> PeFacts | None:
 
     lief.logging.disable()
     try:
-        binary = lief.PE.parse(data)
-        return None if binary is None else _facts(binary, len(data))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of values that no enum of lief has
+            binary = lief.PE.parse(data)
+            return None if binary is None else _facts(binary, len(data))
     except (AttributeError, ValueError, TypeError, UnicodeDecodeError, OverflowError, RuntimeError):
         return None
 

@@ -113,12 +113,11 @@ def engine(target: Target) -> tuple[EngineFile, ...]:
 def pack_desktop(out: Path, targets: Sequence[Target], **changes: object) -> PackedFile:
     """A single file for x86_64 Linux and ``targets``."""
     first = Target.X86_64_LINUX
-    return pack(
-        out,
-        launchers={first: parts().launcher, **{item: launcher(item) for item in targets}},
-        engines={first: parts().files(), **{item: engine(item) for item in targets}},
-        **changes,
-    )
+    arguments: dict[str, object] = {
+        "launchers": {first: parts().launcher, **{item: launcher(item) for item in targets}},
+        "engines": {first: parts().files(), **{item: engine(item) for item in targets}},
+    }
+    return pack(out, **{**arguments, **changes})
 
 
 @functools.cache
@@ -143,6 +142,9 @@ class Wine:
             "WINEDLLOVERRIDES": "mscoree,mshtml,winemenubuilder.exe=",
         }
         self.run("cmd", "/c", "exit 0", timeout=300)
+        # Programs start ten times faster while the server stays.
+        null = subprocess.DEVNULL
+        subprocess.run(["wineserver", "-p600"], env=self.env, stdout=null, stderr=null)
 
     @property
     def users(self) -> Path:
