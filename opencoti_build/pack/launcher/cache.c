@@ -12,7 +12,7 @@ bool cache_make(const char *path, struct fail *fail)
     if (os_is_folder(path))
         return true;
     char *parent = text("%s", path), *cut = parent + strlen(parent);
-    while (cut > parent && *cut != '/')
+    while (cut > parent && (!*cut || !strchr(os_separators, *cut)))
         cut--;
     *cut = 0;
     bool made = !*parent || cache_make(parent, fail);

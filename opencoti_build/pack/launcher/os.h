@@ -1,6 +1,6 @@
 /* The few things that each system does in its own way: posix_*.c and windows_*.c.
 
-   All text is UTF-8. Paths may use '/' everywhere. A function that returns false, OS_NONE or
+   All text is UTF-8. Paths may use '/' everywhere; os_separators are all that can stand there. A function that returns false, OS_NONE or
    OS_FAILED leaves its cause for os_why. */
 #ifndef OPENCOTI_OS_H
 #define OPENCOTI_OS_H
@@ -27,6 +27,7 @@ bool os_close(os_file file);
 bool os_is_file(const char *path, uint64_t size, unsigned mode);
 
 /* Folders. */
+extern const char os_separators[];
 bool os_is_folder(const char *path);
 enum os_made os_make_folder(const char *path, unsigned mode);
 enum os_made os_rename(const char *from, const char *to); /* OS_EXISTS: `to` is something else */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 const int os_places = 5;
+const char os_separators[] = "/";
 
 static const char *setting(const char *name)
 {

@@ -15,8 +15,7 @@ static os_file open_file(const char *path, DWORD access, DWORD how)
     WCHAR *name = wide_path(path);
     /* no security attributes: no child gets the handle */
     HANDLE file = CreateFileW(name, access, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL, how,
-                              FILE_ATTRIBUTE_NORMAL | FILE_FLAG_OPEN_REPARSE_POINT *
-                              (how == CREATE_NEW), NULL);
+                              FILE_ATTRIBUTE_NORMAL, NULL);
     free(name);
     return file == INVALID_HANDLE_VALUE ? OS_NONE : (os_file)file;
 }

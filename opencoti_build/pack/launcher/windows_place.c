@@ -8,6 +8,7 @@
 #include <string.h>
 
 const int os_places = 3;
+const char os_separators[] = "/\\";
 
 bool os_runs(const char *path)
 {

@@ -36,7 +36,11 @@ static WCHAR *full(const WCHAR *path, size_t before)
 
 WCHAR *wide_path(const char *path)
 {
-    WCHAR *given = wide(path), *out = full(given, 6);
+    WCHAR *given = wide(path);
+    for (WCHAR *at = given; *at; at++)
+        if (*at == L'/')
+            *at = L'\\';
+    WCHAR *out = full(given, 6);
     const WCHAR *start = out + 6;
     if (!wcsncmp(start, L"\\\\?\\", 4) || !wcsncmp(start, L"\\\\.\\", 4))
         wmemmove(out, start, wcslen(start) + 1);

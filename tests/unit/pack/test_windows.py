@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -100,12 +101,8 @@ def test_a_long_cache_path(wine: Wine, built: Path, home: Path) -> None:
 def test_the_home_of_a_user_with_another_alphabet(wine: Wine, built: Path, home: Path) -> None:
     user = home / "Пользователь ünï"
     user.mkdir()
-    script = f'set "USERPROFILE={wine.path(user)}"&& "{wine.path(built)}" x'
-    (home / "start.cmd").write_bytes(f"@chcp 65001 >nul\r\n@{script}\r\n".encode())
-    done = wine.run(built, "x", USERPROFILE=wine.path(user))
-    if not (user / ".llamafile").exists():  # this wine sets the variable itself
-        done = wine.run("cmd", "/c", wine.path(home / "start.cmd"))
-    good(done)
+    # wine sets this variable itself when it starts a program from outside
+    good(wine.run("cmd", "/c", f"set USERPROFILE={wine.path(user)}&&{wine.path(built)} x"))
     whole(user / ".llamafile")
 
 
@@ -135,9 +132,29 @@ def test_exit_codes(wine: Wine, built: Path, home: Path) -> None:
 
 
 def test_ctrl_c_is_the_engines_matter(wine: Wine, built: Path, home: Path) -> None:
-    """The event reaches engine and launcher; the engine ends with 9, the launcher passes it on."""
-    done = wine.run(built, "--self-break", OPENCOTI_HOME=wine.path(home))
-    assert "stopped" in done.stdout and done.returncode == 9
+    """A console's Ctrl-C ends the engine, which says 9; the launcher waits and passes it on."""
+    ours, theirs = os.openpty()
+    env = {**wine.env, "OPENCOTI_HOME": wine.path(home), "TERM": "xterm"}
+    with subprocess.Popen(
+        ["wine", str(built), "--wait"], env=env, stdin=theirs, stdout=theirs, stderr=theirs,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        seen = read_until(ours, b"module=", 30)
+        time.sleep(0.5)
+        os.write(ours, b"\x03")
+        seen += read_until(ours, b"stopped", 15)
+        assert process.wait(15) == 9, seen
+    os.close(ours)
+
+
+def read_until(terminal: int, word: bytes, seconds: float) -> bytes:
+    """What a terminal shows until ``word`` appears."""
+    seen, end = b"", time.monotonic() + seconds
+    while word not in seen and time.monotonic() < end:
+        if select.select([terminal], [], [], 0.2)[0]:
+            seen += os.read(terminal, 4096)
+    return seen
 
 
 def test_damaged_caches_are_repaired(wine: Wine, built: Path, home: Path) -> None:
@@ -224,6 +241,7 @@ def test_killed_first_starts(wine: Wine, big: Path, home: Path) -> None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         wine.stop()
+        wine.start()
     good(wine.run(big, OPENCOTI_HOME=wine.path(home)))
     cache = home / "v" / VERSION
     assert len([path for path in cache.iterdir() if path.name[0] != "."]) == 1
@@ -239,7 +257,7 @@ def test_killed_first_starts(wine: Wine, big: Path, home: Path) -> None:
     assert [path.name for path in cache.iterdir() if path.name[0] == "."] == []
 
 
-def test_a_full_disk(wine: Wine, big: Path, home: Path) -> None:
+def test_a_full_disk(wine: Wine, big: Path, home: Path, request: pytest.FixtureRequest) -> None:
     """Home on a small file system: the engine goes to the user's local data, nothing stays."""
     alone = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
     if (
@@ -250,6 +268,7 @@ def test_a_full_disk(wine: Wine, big: Path, home: Path) -> None:
     ):
         pytest.skip("this machine lets no test mount a file system")
     wine.stop()  # the server that serves files must live in the new mount namespace
+    request.addfinalizer(wine.start)
     env = {**wine.env, "OPENCOTI_HOME": wine.path(home)}
     lines = [
         f"mount -t tmpfs -o size=4m tmpfs '{home}' || exit 99",
