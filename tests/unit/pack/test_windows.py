@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import select
 import shutil
 import signal
 import subprocess
+import termios
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -135,26 +138,32 @@ def test_ctrl_c_is_the_engines_matter(wine: Wine, built: Path, home: Path) -> No
     """A console's Ctrl-C ends the engine, which says 9; the launcher waits and passes it on."""
     ours, theirs = os.openpty()
     env = {**wine.env, "OPENCOTI_HOME": wine.path(home), "TERM": "xterm"}
-    with subprocess.Popen(
+    process = subprocess.Popen(
         ["wine", str(built), "--wait"], env=env, stdin=theirs, stdout=theirs, stderr=theirs,
-        start_new_session=True,
-    ) as process:  # fmt: skip
+        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    try:
         os.close(theirs)
-        seen = read_until(ours, b"module=", 30)
+        seen = read_until(ours, b"module=ggml-base", 30)
         time.sleep(0.5)
         os.write(ours, b"\x03")
         seen += read_until(ours, b"stopped", 15)
         assert process.wait(15) == 9, seen
-    os.close(ours)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
 
 
 def read_until(terminal: int, word: bytes, seconds: float) -> bytes:
-    """What a terminal shows until ``word`` appears."""
+    """What a terminal shows until ``word`` appears, without control sequences."""
     seen, end = b"", time.monotonic() + seconds
-    while word not in seen and time.monotonic() < end:
+    while word not in (shown := re.sub(rb"\x1b\[[?0-9;]*[A-Za-z]", b"", seen)):
+        if time.monotonic() > end:
+            break
         if select.select([terminal], [], [], 0.2)[0]:
             seen += os.read(terminal, 4096)
-    return seen
+    return shown
 
 
 def test_damaged_caches_are_repaired(wine: Wine, built: Path, home: Path) -> None:
