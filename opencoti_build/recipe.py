@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,9 +36,22 @@ class TargetRecipe:
 
 @dataclass(frozen=True)
 class VariantRecipe:
-    """One published file: the host under a name."""
+    """One published file: the host under a name.
+
+    ``targets`` are the systems that the name promises (one of them must be in the host; none:
+    any host will do). ``windows`` says that the name is one that Windows starts. ``embed`` is the
+    GPU library inside, as an entry's name, and ``component`` what builds it.
+    """
 
     suffix: str
+    windows: bool = False
+    targets: tuple[Target, ...] = ()
+    embed: str | None = None
+    component: str | None = None
+
+    def fits(self, built: Iterable[Target]) -> bool:
+        """Whether a host for the targets ``built`` may have this name."""
+        return not self.targets or any(target in self.targets for target in built)
 
 
 @dataclass(frozen=True)
@@ -131,10 +144,24 @@ def _target(name: str, table: Mapping[str, Any]) -> TargetRecipe:
 
 
 def _variant(table: Mapping[str, Any]) -> VariantRecipe:
-    _only(table, {"suffix"})
-    if not re.fullmatch(r"-[A-Za-z0-9._-]+", table["suffix"]):
-        raise ValueError(f"suffix {table['suffix']!r} is not like -x86_64.llamafile")
-    return VariantRecipe(table["suffix"])
+    _only(table, {"suffix", "windows", "targets", "embed", "component"})
+    suffix, windows = table["suffix"], table.get("windows", False)
+    if not re.fullmatch(r"-[A-Za-z0-9._-]+", suffix):
+        raise ValueError(f"suffix {suffix!r} is not like -x86_64.llamafile")
+    if not isinstance(windows, bool) or windows != suffix.lower().endswith(".exe"):
+        raise ValueError(f"suffix {suffix!r} ends in .exe exactly if the variant is for Windows")
+    targets = tuple(Target(item) for item in table.get("targets", ()))
+    if windows and targets not in ((), (Target.X86_64_WINDOWS,)):
+        raise ValueError(f"{suffix!r} is for Windows but names other targets")
+    embed, component = table.get("embed"), table.get("component")
+    if (embed is None) != (component is None):
+        raise ValueError(f"{suffix!r} needs both embed and component, or neither")
+    if embed is not None and not re.fullmatch(r"[A-Za-z0-9_-]+\.(so|dll)", embed):
+        raise ValueError(f"embed {embed!r} is not like ggml-cuda.so")
+    if embed is not None and windows:
+        raise ValueError(f"{suffix!r}: Windows starts no file as large as one with a GPU library")
+    wanted = (Target.X86_64_WINDOWS,) if windows else targets
+    return VariantRecipe(suffix, windows, wanted, embed, component)
 
 
 def _only(table: Mapping[str, Any], allowed: set[str]) -> None:

@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from enum import Enum
 
 
+class System(Enum):
+    """The operating systems of the targets."""
+
+    LINUX = "linux"
+    WINDOWS = "windows"
+    MACOS = "macos"
+
+
 class Target(Enum):
     """A system that engines and launchers are built for (DESIGN section 2)."""
 
@@ -18,6 +26,11 @@ class Target(Enum):
 
     def __str__(self) -> str:
         return self.value
+
+    @property
+    def system(self) -> System:
+        """The operating system, from the name."""
+        return System(self.value.split("-")[1])
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,6 @@ FACTS: Mapping[Target, TargetFacts] = {
     Target.X86_64_LINUX: TargetFacts(("Linux x86_64", "Linux amd64"), "x86_64-linux-musl"),
     Target.AARCH64_LINUX: TargetFacts(("Linux aarch64", "Linux arm64"), "aarch64-linux-musl"),
     Target.X86_64_WINDOWS: TargetFacts((), "x86_64-windows-gnu"),
-    Target.AARCH64_MACOS: TargetFacts(("Darwin arm64",), "aarch64-macos"),
-    Target.X86_64_MACOS: TargetFacts(("Darwin x86_64",), "x86_64-macos"),
+    Target.AARCH64_MACOS: TargetFacts(("Darwin arm64",), "aarch64-macos.11.0"),
+    Target.X86_64_MACOS: TargetFacts(("Darwin x86_64",), "x86_64-macos.11.0"),
 }

@@ -16,6 +16,7 @@ from opencoti_build.errors import BugError, OpencotiError, UsageError
 COMMANDS: dict[str, tuple[str, str]] = {
     "artifact": ("opencoti_build.cli.artifact", "Build the single file and its release folder."),
     "build": ("opencoti_build.cli.build", "Build one component (the engine for a target)."),
+    "bundle": ("opencoti_build.cli.bundle", "Put a model into a copy of a single file."),
     "doctor": ("opencoti_build.cli.doctor", "Say which tools are there and how to get the others."),
     "fetch": ("opencoti_build.cli.fetch", "Bring pinned sources and models into the cache."),
     "plan": ("opencoti_build.cli.plan", "Show each build step, whether it is cached, and why not."),

@@ -1,8 +1,9 @@
 """The first 4096 bytes of a single file: a DOS header that is also a shell script.
 
 Layout (DESIGN section 5): 64 bytes of DOS header, of which a shell sees the beginning of a
-quoted assignment; the POSIX start script, rendered from ``start.sh.in``; then zeros. The dword
-at 0x3c (``e_lfanew``) is 0 while there is no PE image.
+quoted assignment; the POSIX start script, rendered from ``start.sh.in``; zeros; and at the end
+the PE headers of the Windows launcher, which the dword at 0x3c (``e_lfanew``) points to. It is 0
+when there is no Windows launcher.
 """
 
 from __future__ import annotations
@@ -72,7 +73,24 @@ def render_script(version: str, launchers: Mapping[Target, LauncherPlace]) -> by
     return script
 
 
-def render_prologue(version: str, launchers: Mapping[Target, LauncherPlace]) -> bytes:
+def render_prologue(
+    version: str, launchers: Mapping[Target, LauncherPlace], pe_headers: bytes = b""
+) -> bytes:
     """The first ``PROLOGUE_SIZE`` bytes of the file. Raises as ``render_script`` does."""
-    head = MAGIC.ljust(LFANEW_OFFSET, b" ") + bytes(4)
-    return (head + b"'\n" + render_script(version, launchers)).ljust(PROLOGUE_SIZE, b"\0")
+    script = render_script(version, launchers)
+    # The quoted header must not end early: a multiple of 8 has no byte 0x27 ("'") at its front.
+    place = (PROLOGUE_SIZE - len(pe_headers)) // 8 * 8 if pe_headers else 0
+    head = MAGIC.ljust(LFANEW_OFFSET, b" ") + place.to_bytes(4, "little") + b"'\n" + script
+    if place and len(head) >= place:
+        raise PackError(
+            "pack-script-too-long",
+            f"the start script has {len(script)} bytes; the PE headers leave room for "
+            f"{place - DOS_HEADER_SIZE - 3}",
+        )
+    return (head.ljust(place, b"\0") + pe_headers).ljust(PROLOGUE_SIZE, b"\0")
+
+
+def pe_headers(prologue: bytes) -> bytes:
+    """The PE headers in a prologue (with the zeros behind them); empty when it has none."""
+    place = int.from_bytes(prologue[LFANEW_OFFSET:DOS_HEADER_SIZE], "little")
+    return prologue[place:PROLOGUE_SIZE] if DOS_HEADER_SIZE <= place < PROLOGUE_SIZE else b""

@@ -1,4 +1,4 @@
-"""Puts a single file together: prologue, launchers, engines, extras, META; and adds models."""
+"""Puts a host together: start script, Windows image, launchers, engines, META."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from opencoti_build.digest import sha256_file
+from opencoti_build.digest import sha256_bytes, sha256_file
 from opencoti_build.errors import PackError
 from opencoti_build.pack.header import PROLOGUE_SIZE, LauncherPlace, render_prologue
 from opencoti_build.pack.index import IndexFile, render_index
 from opencoti_build.pack.manifest import MANIFEST_NAME, inner_manifest
+from opencoti_build.pack.pe import PeImage, relocate
 from opencoti_build.pack.zipformat import ALIGNMENT
 from opencoti_build.pack.zipreader import ZipLayout, read_zip
-from opencoti_build.pack.zipwriter import CHUNK, Written, ZipWriter
+from opencoti_build.pack.zipwriter import Written, ZipWriter, write_at
 from opencoti_build.paths import atomic_path
 from opencoti_build.targets import Target
 from opencoti_build.ui import Ui, Unit
@@ -63,65 +64,46 @@ def pack_host(
     launchers: Mapping[Target, Path],
     engines: Mapping[Target, Sequence[EngineFile]],
     meta: Sequence[tuple[str, bytes]],
-    extra: Sequence[tuple[str, Path]] = (),
     manifest: Mapping[str, object] | None = None,
     out: Path,
     ui: Ui,
 ) -> PackedFile:
     """Write the single file ``out`` (mode 0755), whole or not at all.
 
-    The first file of each engine is the engine itself. ``extra`` are entries at the top, such as
-    ``ggml-cuda.so``. With ``manifest`` (facts of the caller), ``META/manifest.json`` is written
-    last and lists all entries; without it, ``meta`` brings its own. Raises PackError.
+    The first file of each engine is the engine itself. The Windows launcher is no entry: its PE
+    image follows the start script. With ``manifest`` (facts of the caller),
+    ``META/manifest.json`` is written last and lists all entries and the bytes before the first
+    one; without it, ``meta`` brings its own. Raises PackError.
     """
-    paths = [*launchers.values(), *(path for _, path in extra)]
+    launchers = dict(launchers)
+    windows = launchers.pop(Target.X86_64_WINDOWS, None)
+    image = relocate(windows.read_bytes(), PROLOGUE_SIZE) if windows else PeImage(b"", b"")
+    paths = [*launchers.values()]
     paths += [file.path for files in engines.values() for file in files]
     total = sum(path.stat().st_size for path in paths)
     with ui.task(f"pack {out.name}", total, Unit.BYTES) as task, atomic_path(out, 0o755) as made:
         with made.open("r+b", buffering=0) as stream:
-            stream.seek(PROLOGUE_SIZE)
+            stream.seek(PROLOGUE_SIZE + len(image.body))
             writer = ZipWriter(stream, progress=task.advance)
             written, places = _write_launchers(writer, launchers)
+            start = render_prologue(version, places, image.headers) + image.body
+            write_at(stream.fileno(), start, 0)
             for target in (target for target in Target if target in engines):
                 written += _write_engine(writer, version, tag, target, engines[target])
-            written += [writer.add_file(name, path, align=ALIGNMENT) for name, path in extra]
             written += [writer.add_bytes(name, data) for name, data in meta]
             if manifest is not None:
-                data = inner_manifest(manifest, version, tag, _packed(written))
+                facts = {**manifest, "start": start_facts(start)}
+                data = inner_manifest(facts, version, tag, packed_entries(written))
                 written.append(writer.add_bytes(MANIFEST_NAME, data))
             size = writer.finish()
-            os.pwrite(stream.fileno(), render_prologue(version, places), 0)
-        _check(made)
+        check_written(made)
         digest = sha256_file(made)
-    return PackedFile(out, digest, size, _packed(written))
+    return PackedFile(out, digest, size, packed_entries(written))
 
 
-def add_model(host: Path, model: Path, out: Path, args: str | None = None) -> PackedFile:
-    """Copy the single file ``host`` to ``out`` with ``model`` and default arguments inside.
-
-    ``args`` is the text of ``.args``: one argument a line, ``...`` for the user's own.
-    Raises PackError ``pack-bad-model``, ``pack-has-model``, or a ``zip-…`` reason of the host.
-    """
-    if not model.name.lower().endswith(MODEL_SUFFIX):
-        raise PackError("pack-bad-model", f"{model.name} is not a {MODEL_SUFFIX} file")
-    with host.open("rb") as source, mapped(source) as data:
-        layout = read_zip(data)
-        held = [e.name for e in layout.entries if e.name.lower().endswith(MODEL_SUFFIX)]
-        held += [ARGS_NAME] if layout.find(ARGS_NAME) else []
-        if held:
-            raise PackError("pack-has-model", f"{host.name} already holds {', '.join(held)}")
-        with atomic_path(out, 0o755) as made:
-            with made.open("r+b", buffering=0) as stream:
-                _copy_start(source, stream, layout.directory_offset)
-                stream.seek(layout.directory_offset)
-                writer = ZipWriter(stream, layout.entries)
-                written = [writer.add_file(model.name, model, align=ALIGNMENT)]
-                if args is not None:
-                    written.append(writer.add_bytes(ARGS_NAME, args.encode("utf-8")))
-                size = writer.finish()
-            _check(made)
-            digest = sha256_file(made)
-    return PackedFile(out, digest, size, _packed(written))
+def start_facts(start: bytes) -> dict[str, object]:
+    """What a manifest says about the bytes before the first entry."""
+    return {"size": len(start), "sha256": sha256_bytes(start)}
 
 
 @contextlib.contextmanager
@@ -159,28 +141,15 @@ def _write_engine(
     return [*written, writer.add_bytes(prefix + "INDEX", render_index(version, tag, rows))]
 
 
-def _packed(written: Sequence[Written]) -> tuple[PackedEntry, ...]:
+def packed_entries(written: Sequence[Written]) -> tuple[PackedEntry, ...]:
+    """The entries of ``written``, in the same order."""
     return tuple(
         PackedEntry(w.entry.name, w.sha256, w.entry.size, w.entry.data_offset, w.entry.mode)
         for w in written
     )
 
 
-def _check(path: Path) -> ZipLayout:
+def check_written(path: Path) -> ZipLayout:
     """Read back what was written: the reader must accept all that the writer makes."""
     with path.open("rb") as stream, mapped(stream) as data:
         return read_zip(data)
-
-
-def _copy_start(source: BinaryIO, target: BinaryIO, size: int) -> None:
-    """Copy the first ``size`` bytes, inside the kernel where it can."""
-    done = 0
-    while done < size:
-        step = min(CHUNK, size - done)
-        try:
-            count = os.copy_file_range(source.fileno(), target.fileno(), step, done, done)
-        except OSError:
-            count = os.pwrite(target.fileno(), os.pread(source.fileno(), step, done), done)
-        if count == 0:
-            raise PackError("zip-source-changed", "the file became shorter while it was copied")
-        done += count

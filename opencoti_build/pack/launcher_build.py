@@ -1,8 +1,9 @@
-"""Builds the C launcher for a target with zig: a small static program, the same bytes anywhere."""
+"""Builds the C launcher for a target with zig: a small program, the same bytes anywhere."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,29 +14,40 @@ from pathlib import Path
 from opencoti_build.digest import content_key, sha256_bytes
 from opencoti_build.errors import BuildError
 from opencoti_build.paths import atomic_path
-from opencoti_build.targets import FACTS, Target
+from opencoti_build.targets import FACTS, System, Target
 
 FLAGS = (
     "-std=gnu11", "-Os", "-g0", "-Wall", "-Wextra", "-Werror", "-fno-sanitize=undefined",
     "-fno-ident", "-ffunction-sections", "-fdata-sections",
 )  # fmt: skip
-LINK_FLAGS = ("-static", "-s", "-Wl,--gc-sections", "-Wl,--build-id=none")
-STEP_VERSION = 1
+LINK_FLAGS = {
+    System.LINUX: ("-static", "-s", "-Wl,--gc-sections", "-Wl,--build-id=none"),
+    System.MACOS: ("-s", "-Wl,-dead_strip"),
+    System.WINDOWS: (
+        "-s", "-Wl,--gc-sections", "-Wl,--dynamicbase", "-Wl,--nxcompat",
+        "-Wl,--high-entropy-va", "-ladvapi32", "-lshell32",
+    ),
+}  # fmt: skip
+OTHER_SYSTEM = {System.LINUX: "windows", System.MACOS: "windows", System.WINDOWS: "posix"}
+"""The beginning of the names of the C files that a system leaves out."""
+STEP_VERSION = 2
 
 
-def launcher_sources() -> tuple[Path, ...]:
-    """The launcher's C files and headers, sorted by name."""
+def launcher_sources(target: Target = Target.X86_64_LINUX) -> tuple[Path, ...]:
+    """The launcher's C files and headers for ``target``, sorted by name."""
     folder = Path(str(resources.files("opencoti_build.pack").joinpath("launcher")))
-    return tuple(sorted(path for path in folder.iterdir() if path.suffix in (".c", ".h")))
+    left_out = OTHER_SYSTEM[target.system]
+    files = (path for path in folder.iterdir() if path.suffix in (".c", ".h"))
+    return tuple(sorted(path for path in files if not path.name.startswith(left_out)))
 
 
 def launcher_key(target: Target, compiler: str) -> str:
     """The content key of the launcher for ``target`` built by ``compiler`` (its version)."""
-    sources = {path.name: sha256_bytes(path.read_bytes()) for path in launcher_sources()}
+    sources = {path.name: sha256_bytes(path.read_bytes()) for path in launcher_sources(target)}
     return content_key(
         {
             "step": "launcher", "version": STEP_VERSION, "target": target.value,
-            "compiler": compiler, "flags": [*FLAGS, *LINK_FLAGS], "sources": sources,
+            "compiler": compiler, "flags": [*FLAGS, *LINK_FLAGS[target.system]], "sources": sources,
         }
     )  # fmt: skip
 
@@ -59,18 +71,22 @@ def build_launcher(
         env = dict(os.environ, ZIG_LOCAL_CACHE_DIR=str(local_cache or Path(scratch) / "zig"))
         if global_cache is not None:
             env["ZIG_GLOBAL_CACHE_DIR"] = str(global_cache)
-        folder = launcher_sources()[0].parent
+        sources = launcher_sources(target)
+        folder = sources[0].parent
+        # Relative names from the source folder, and always the same name for the output (it is
+        # part of a macOS signature): nothing of this machine or run reaches the program.
+        names = [path.name for path in sources if path.suffix == ".c"]
+        made = Path(scratch).absolute() / "launcher"
+        _run(
+            [
+                *command, "cc", "-target", FACTS[target].launcher_triple, *FLAGS,
+                f"-ffile-prefix-map={folder}=.", f'-DOPENCOTI_TARGET="{target.value}"',
+                "-o", str(made), *names, *LINK_FLAGS[target.system],
+            ],
+            folder, env,
+        )  # fmt: skip
         with atomic_path(out, 0o755) as temporary:
-            # Relative names from the source folder: no path of this machine reaches the program.
-            names = [path.name for path in launcher_sources() if path.suffix == ".c"]
-            _run(
-                [
-                    *command, "cc", "-target", FACTS[target].launcher_triple, *FLAGS,
-                    f"-ffile-prefix-map={folder}=.", f'-DOPENCOTI_TARGET="{target.value}"',
-                    *LINK_FLAGS, "-o", str(temporary.absolute()), *names,
-                ],
-                folder, env,
-            )  # fmt: skip
+            shutil.copyfile(made, temporary)
     return out
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -31,7 +33,7 @@ CHUNK = 8 << 20
 
 @dataclass(frozen=True)
 class Written:
-    """An entry as written, with the sha256 of its data (lower-case hex)."""
+    """An entry as written, with the sha256 of its data (lower-case hex; empty if not taken)."""
 
     entry: ZipEntry
     sha256: str
@@ -41,7 +43,8 @@ class ZipWriter:
     """Appends entries to an open file from its current position, then the directory.
 
     ``stream`` must be an unbuffered binary file opened for writing. ``entries`` are those that
-    the file already holds before that position. ``progress`` is told the bytes copied.
+    the file already holds before that position; what follows it must read as zeros.
+    ``progress`` is told the bytes copied. Without ``digests``, no sha256 of files is taken.
     """
 
     def __init__(
@@ -49,12 +52,15 @@ class ZipWriter:
         stream: BinaryIO,
         entries: tuple[ZipEntry, ...] = (),
         progress: Callable[[int], None] = lambda count: None,
+        *,
+        digests: bool = True,
     ) -> None:
         self._fd = stream.fileno()
         self._offset = stream.tell()
         self._entries = list(entries)
         self._names = NameSet()
         self._progress = progress
+        self._digests = digests
         for entry in entries:
             self._names.add(entry.name)
 
@@ -62,7 +68,7 @@ class ZipWriter:
         """Append ``data`` as ``name``. Raises PackError as ``add_file`` does."""
         start, gap, padding = self._place(name, len(data), mode, align)
         digest = hashlib.sha256(data).hexdigest()
-        _write_at(self._fd, data, start)
+        write_at(self._fd, data, start)
         self._progress(len(data))
         return self._close(name, mode, len(data), zlib.crc32(data), digest, start, gap, padding)
 
@@ -82,7 +88,7 @@ class ZipWriter:
         """Write the central directory and the end records; return the file's size."""
         directory = b"".join(central_header(entry) for entry in self._entries)
         tail = end_records(len(self._entries), len(directory), self._offset)
-        _write_at(self._fd, directory + tail, self._offset)
+        write_at(self._fd, directory + tail, self._offset)
         size = self._offset + len(directory) + len(tail)
         os.ftruncate(self._fd, size)
         return size
@@ -93,42 +99,54 @@ class ZipWriter:
         if mode not in MODES:
             raise PackError("zip-bad-mode", f"mode {mode:o} is not 644 or 755")
         self._names.add(name)
-        fixed = LOCAL.size + len(name.encode("utf-8")) + (20 if size >= MAX32 else 0)
-        gap, length = pad(self._offset + fixed, align, MAX16 - (20 if size >= MAX32 else 0))
-        padding = EXTRA.pack(EXTRA_PADDING, length - 4) + bytes(length - 4) if length else b""
-        return self._offset + gap + fixed + length, gap, padding
+        return place(self._offset, name, size, align)
 
     def _copy(self, source: int, size: int, start: int, path: Path) -> tuple[int, str]:
-        """Copy ``size`` bytes to ``start``; the crc-32 and sha256 of what was read."""
+        """Copy ``size`` bytes to ``start``; the crc-32 and sha256 of what was read.
+
+        A worker takes the sums of a chunk while this thread copies it. Holes are not copied.
+        """
         digest, crc, done = hashlib.sha256(), 0, 0
-        buffer = bytearray(min(CHUNK, max(size, 1)))
+        buffer, zeros = bytearray(min(CHUNK, max(size, 1))), b""
         in_kernel = hasattr(os, "copy_file_range")
-        while done < size:
-            count = os.preadv(source, [buffer], done)
-            view = memoryview(buffer)[: min(count, size - done)]
-            if not view:
-                break
-            digest.update(view)
-            crc = zlib.crc32(view, crc)
-            in_kernel = in_kernel and _copy_in_kernel(
-                source, self._fd, len(view), done, start + done
-            )
-            if not in_kernel:
-                _write_at(self._fd, view, start + done)
-            done += len(view)
-            self._progress(len(view))
+
+        def sums(part: memoryview, before: int) -> int:
+            if self._digests:
+                digest.update(part)
+            return zlib.crc32(part, before)
+
+        with ThreadPoolExecutor(1) as pool:
+            while done < size:
+                hole = min(_hole(source, done, size), CHUNK)
+                if hole:
+                    zeros = zeros or bytes(CHUNK)
+                    view = memoryview(zeros)[:hole]
+                else:
+                    count = os.preadv(source, [buffer], done)
+                    view = memoryview(buffer)[: min(count, size - done)]
+                if not view:
+                    break
+                running = pool.submit(sums, view, crc)
+                in_kernel = in_kernel and (
+                    hole > 0 or _copy_in_kernel(source, self._fd, len(view), done, start + done)
+                )
+                if not in_kernel and not hole:
+                    write_at(self._fd, view, start + done)
+                crc = running.result()
+                done += len(view)
+                self._progress(len(view))
         if done != size or os.fstat(source).st_size != size:
             raise PackError(
                 "zip-source-changed", "a file changed while it was packed", context={"file": path}
             )
-        return crc, digest.hexdigest()
+        return crc, digest.hexdigest() if self._digests else ""
 
     def _close(
         self, name: str, mode: int, size: int, crc: int, digest: str, start: int, gap: int,
         padding: bytes,
     ) -> Written:  # fmt: skip
         entry = ZipEntry(name, mode, size, crc, self._offset + gap, start)
-        _write_at(self._fd, bytes(gap) + local_header(entry, padding), self._offset)
+        write_at(self._fd, bytes(gap) + local_header(entry, padding), self._offset)
         self._offset = start + size
         self._entries.append(entry)
         return Written(entry, digest)
@@ -147,6 +165,41 @@ def pad(offset: int, align: int, limit: int) -> tuple[int, int]:
     raise AssertionError("unreachable: a gap of up to align - 1 always fits")
 
 
+def place(offset: int, name: str, size: int, align: int) -> tuple[int, int, bytes]:
+    """Where the data of an entry after ``offset`` starts, the gap before it, its padding field."""
+    wide = 20 if size >= MAX32 else 0
+    fixed = LOCAL.size + len(name.encode("utf-8")) + wide
+    gap, length = pad(offset + fixed, align, MAX16 - wide)
+    padding = EXTRA.pack(EXTRA_PADDING, length - 4) + bytes(length - 4) if length else b""
+    return offset + gap + fixed + length, gap, padding
+
+
+def planned_size(
+    entries: Sequence[ZipEntry], offset: int, additions: Sequence[tuple[str, int, int]]
+) -> int:
+    """The size of a file with ``entries`` before ``offset`` after ``additions`` were written.
+
+    Each addition is (name, size, alignment); sizes in bytes.
+    """
+    planned = list(entries)
+    for name, size, align in additions:
+        start, gap, _ = place(offset, name, size, align)
+        planned.append(ZipEntry(name, 0o644, size, 0, offset + gap, start))
+        offset = start + size
+    directory = sum(len(central_header(entry)) for entry in planned)
+    return offset + directory + len(end_records(len(planned), directory, offset))
+
+
+def _hole(source: int, at: int, size: int) -> int:
+    """The bytes from ``at`` on that the file system does not store; 0 where it cannot tell."""
+    if not hasattr(os, "SEEK_DATA"):
+        return 0
+    try:
+        return min(os.lseek(source, at, os.SEEK_DATA), size) - at
+    except OSError as error:
+        return size - at if error.errno == errno.ENXIO else 0
+
+
 def _copy_in_kernel(source: int, target: int, count: int, at: int, to: int) -> bool:
     """Copy inside the kernel (shares blocks where the file system can); False if it cannot."""
     done = 0
@@ -161,7 +214,8 @@ def _copy_in_kernel(source: int, target: int, count: int, at: int, to: int) -> b
     return True
 
 
-def _write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
+def write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
+    """Write all of ``data`` at ``offset``."""
     view = memoryview(data)
     while view:
         count = os.pwrite(fd, view, offset)

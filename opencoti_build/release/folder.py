@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from opencoti_build import __version__
 from opencoti_build.build.pipeline import Pipeline
-from opencoti_build.digest import sha256_bytes, sha256_file
-from opencoti_build.paths import Project, atomic_path, write_atomic
+from opencoti_build.digest import sha256_bytes
+from opencoti_build.errors import PackError
+from opencoti_build.pack.variant import HostIdentity, Variant, host_identity, make_variant
+from opencoti_build.paths import Project, write_atomic
+from opencoti_build.recipe import VariantRecipe
 from opencoti_build.release.host import Host, inner_facts, make_host, target_files
 from opencoti_build.release.manifest import FORMAT, check, render
 from opencoti_build.release.notes import build_info
@@ -38,29 +41,59 @@ def make_release(pipeline: Pipeline, folder: Path) -> Release:
     Raises BuildError and PackError.
     """
     host = make_host(pipeline)
-    context = pipeline.context
-    names = [context.recipe.file_name(context.tag, item) for item in context.recipe.variants]
-    manifest = outer_manifest(pipeline, host, names)
-    check(manifest, context.project.root)
-
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         (folder / SUMS).unlink()
-    for name in names:
-        _place(host, folder / name)
+    identity = host_identity(host.path)
+    variants = _make_variants(pipeline, host, identity, folder)
+    manifest = outer_manifest(pipeline, host, identity, variants)
+    check(manifest, pipeline.context.project.root)
+
     _write_patches(pipeline, folder / "patches")
     texts = {MANIFEST: render(manifest), NOTES: build_info(manifest)}
     for name, data in texts.items():
         write_atomic(folder / name, data)
-    sums = dict.fromkeys(names, host.sha256)
+    sums = {made.path.name: made.sha256 for _, made in variants}
     sums |= {name: sha256_bytes(data) for name, data in texts.items()}
     sums |= {f"patches/{p.path.name}": p.sha256 for p in pipeline.workspace.series.patches}
     lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
     write_atomic(folder / SUMS, lines.encode())
-    return Release(folder, manifest, tuple(folder / name for name in names))
+    return Release(folder, manifest, tuple(made.path for _, made in variants))
 
 
-def outer_manifest(pipeline: Pipeline, host: Host, names: list[str]) -> dict[str, object]:
+def _make_variants(
+    pipeline: Pipeline, host: Host, identity: HostIdentity, folder: Path
+) -> list[tuple[VariantRecipe, Variant]]:
+    """Write each variant whose name the host may have.
+
+    Raises PackError ``pack-too-large-for-windows``, ``pack-no-variant``.
+    """
+    context = pipeline.context
+    built = [engine.target for engine in host.engines]
+    made = []
+    for recipe in context.recipe.variants:
+        name = context.recipe.file_name(context.tag, recipe)
+        if not recipe.fits(built):
+            wanted = ", ".join(map(str, recipe.targets))
+            context.ui.info(f"{name} is left out: no engine for {wanted}")
+            continue
+        # No component builds GPU libraries yet; gpu_library in the manifest is then null.
+        made.append((recipe, make_variant(host.path, folder / name, identity, None)))
+    if not made:
+        raise PackError(
+            "pack-no-variant",
+            "the recipe has no name for a file with these targets",
+            context={"targets": ", ".join(map(str, built))},
+        )
+    return made
+
+
+def outer_manifest(
+    pipeline: Pipeline,
+    host: Host,
+    identity: HostIdentity,
+    variants: Sequence[tuple[VariantRecipe, Variant]],
+) -> dict[str, object]:
     """MANIFEST.json as plain data."""
     context = pipeline.context
     facts = inner_facts(pipeline)
@@ -82,17 +115,25 @@ def outer_manifest(pipeline: Pipeline, host: Host, names: list[str]) -> dict[str
         },
         **facts,
         "builder": {"version": __version__, "commit": commit, "dirty": dirty},
-        "host": {"sha256": host.sha256, "size": host.size},
+        "host": {
+            "sha256": host.sha256,
+            "size": host.size,
+            "prefix": {"size": identity.size, "sha256": identity.sha256},
+        },
         "targets": targets,
         "artifacts": [
             {
-                "file": name,
-                "variant": variant.suffix,
-                "sha256": host.sha256,
-                "size": host.size,
-                "entries": [_entry(entry) for entry in host.entries],
+                "file": made.path.name,
+                "variant": recipe.suffix,
+                "windows": recipe.windows,
+                "gpu_library": _entry(made.entries[0]) if made.entries else None,
+                "sha256": made.sha256,
+                "size": made.size,
+                "host_size": identity.size,
+                "host_sha256": identity.sha256,
+                "entries": [_entry(entry) for entry in (*host.entries, *made.entries)],
             }
-            for name, variant in zip(names, context.recipe.variants, strict=True)
+            for recipe, made in variants
         ],
     }
 
@@ -101,15 +142,6 @@ def _entry(entry: object) -> dict[str, object]:
     row = asdict(entry)  # type: ignore[call-overload]
     row["mode"] = f"{row['mode']:o}"
     return dict(row)
-
-
-def _place(host: Host, target: Path) -> None:
-    """Copy the host to its published name unless the very same bytes are there."""
-    with contextlib.suppress(OSError):
-        if target.stat().st_size == host.size and sha256_file(target) == host.sha256:
-            return
-    with atomic_path(target, 0o755) as temporary:
-        shutil.copyfile(host.path, temporary)
 
 
 def _write_patches(pipeline: Pipeline, folder: Path) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from opencoti_build.errors import PackError
 from opencoti_build.pack.host import ARGS_NAME, MODEL_SUFFIX
 from opencoti_build.pack.index import Index, parse_index
 from opencoti_build.pack.manifest import FORMAT, MANIFEST_NAME, listed_entries
+from opencoti_build.pack.variant import VARIANT_NAME
 from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipreader import ZipLayout
-from opencoti_build.targets import Target
+from opencoti_build.targets import FACTS, Target
 from opencoti_build.verify.report import Finding, failed, from_error, passed
 from opencoti_build.verify.scan import Scan
 
@@ -43,18 +44,29 @@ def read_manifest(data: Source, layout: ZipLayout) -> tuple[Mapping[str, Any] | 
     return manifest, passed("manifest", f"{manifest['version']}-{manifest['tag']}")
 
 
-def check_entries(manifest: Mapping[str, Any], layout: ZipLayout, scan: Scan) -> Finding:
-    """Whether each entry is listed with its sha256 and size, and each listed one is there."""
+def check_entries(
+    manifest: Mapping[str, Any],
+    layout: ZipLayout,
+    scan: Scan,
+    variant: Sequence[Mapping[str, Any]] = (),
+) -> Finding:
+    """Whether each entry is listed with its sha256 and size, and each listed one is there.
+
+    ``variant`` are the rows that ``META/variant.json`` adds.
+    """
+    listed: dict[str, Mapping[str, Any]]
     listed = {row["name"]: row for row in listed_entries(manifest)}
+    for own in variant:
+        listed.setdefault(own["name"], own)
     for patch in manifest.get("patches") or ():
         listed.setdefault(PATCH_PREFIX + patch["file"], patch)
-    bundled = []
+    bundled: list[str] = []
     for entry in layout.entries:
         row = listed.pop(entry.name, None)
         if row is None:
             if entry.name == ARGS_NAME or entry.name.lower().endswith(MODEL_SUFFIX):
                 bundled.append(entry.name)
-            elif entry.name != MANIFEST_NAME:
+            elif entry.name not in (MANIFEST_NAME, VARIANT_NAME):
                 return failed("entries", "entry-not-listed", "an entry is not in the manifest",
                               name=entry.name)  # fmt: skip
             continue
@@ -136,10 +148,13 @@ def engine_targets(layout: ZipLayout) -> Iterator[Target]:
             yield target
 
 
-def check_places(layout: ZipLayout) -> Finding:
-    """Whether all entries are where a single file has them, and each engine has its launcher."""
+def check_places(layout: ZipLayout, windows_image: bool) -> Finding:
+    """Whether all entries are where a single file has them, and each engine has its launcher.
+
+    ``windows_image``: the file starts on Windows, without a launcher entry.
+    """
     roots = {f"engine/{target.value}" for target in Target}
-    launchers = {f"bin/launch-{target.value}" for target in Target}
+    launchers = {f"bin/launch-{target.value}" for target in Target if FACTS[target].uname}
     for entry in layout.entries:
         parts = entry.name.split("/")
         good = (
@@ -152,7 +167,8 @@ def check_places(layout: ZipLayout) -> Finding:
             return failed("places", "entry-misplaced", "an entry is in no known place",
                           name=entry.name)  # fmt: skip
     for target in engine_targets(layout):
-        if target is not Target.X86_64_WINDOWS and not layout.find(f"bin/launch-{target.value}"):
+        launcher = layout.find(f"bin/launch-{target.value}") is not None
+        if not (windows_image if target is Target.X86_64_WINDOWS else launcher):
             return failed("places", "launcher-missing", "an engine has no launcher",
                           target=target.value)  # fmt: skip
     return passed("places", ", ".join(target.value for target in engine_targets(layout)))

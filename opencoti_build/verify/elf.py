@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opencoti_build.targets import Target
+from opencoti_build.verify.buildpath import build_path
 
 MACHINES = {Target.X86_64_LINUX: "EM_X86_64", Target.AARCH64_LINUX: "EM_AARCH64"}
 SYSTEM_LIBRARIES = frozenset(
@@ -22,10 +23,6 @@ SYSTEM_LIBRARIES = frozenset(
 )  # fmt: skip
 GLIBC_CAP = (2, 28)
 RUN_PATHS = frozenset({"$ORIGIN", "$ORIGIN/", "${ORIGIN}"})
-BUILD_PATH = re.compile(
-    rb"/(?:home|root|tmp|Users|work|builds)/[^\0 \n\"']{1,200}?\.(?:cpp|c|hpp|h|cu)(?![a-z])"
-)
-
 MAX_HEADERS = 4096
 
 _PF_X = 1
@@ -136,10 +133,5 @@ def elf_problems(
         yield "elf-text-relocations", "has text relocations", "DT_TEXTREL"
     if facts.executable_stack:
         yield "elf-executable-stack", "asks for an executable stack", "PT_GNU_STACK"
-    path = BUILD_PATH.search(data)
-    if path:
-        yield (
-            "elf-build-path",
-            "holds a path of the build machine",
-            path[0].decode("ascii", "replace"),
-        )
+    if path := build_path(data):
+        yield "elf-build-path", "holds a path of the build machine", path

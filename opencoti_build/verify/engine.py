@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from opencoti_build.pack.index import Index
 from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipreader import ZipLayout
-from opencoti_build.targets import Target
-from opencoti_build.verify.elf import MACHINES, elf_problems, read_elf
-from opencoti_build.verify.report import Finding, failed, passed, skipped
+from opencoti_build.targets import System, Target
+from opencoti_build.verify import elf, macho, pe
+from opencoti_build.verify.report import Finding, failed, passed
+
+Problems = Iterator[tuple[str, str, object]]
 
 
 def check_engine(
@@ -17,9 +19,6 @@ def check_engine(
 ) -> Iterator[Finding]:
     """The program and library checks of one engine, then its version string."""
     prefix, check = f"engine/{target.value}/", f"engine {target.value}"
-    if target not in MACHINES:
-        yield skipped(check, "engine-not-examined", "no checks are known for this target")
-        return
     beside = frozenset(file.name for file in index.files)
     problems: list[Finding] = []
     for file in index.files:
@@ -27,34 +26,58 @@ def check_engine(
         if entry is None:
             continue
         body = data[entry.data_offset : entry.end]
-        problems += _program(check, prefix + file.name, body, target, beside)
-        if file == index.files[0]:
+        program = file == index.files[0]
+        problems += _program(check, prefix + file.name, body, target, beside, program)
+        if program:
             yield _version(f"version {target.value}", body, index)
-    yield from problems or [passed(check, f"{len(index.files)} files")]
+    yield from problems or [passed(check, f"{_kind(target)}, {len(index.files)} files")]
 
 
 def check_launcher(data: Source, layout: ZipLayout, target: Target) -> Iterator[Finding]:
-    """The program checks of a launcher: static, for the right CPU."""
-    entry, check = layout.find(f"bin/launch-{target.value}"), f"launcher {target.value}"
-    if entry is None:
+    """The program checks of a launcher: for the right CPU, with no libraries but the system's."""
+    check, name = f"launcher {target.value}", f"bin/launch-{target.value}"
+    if target.system is System.WINDOWS:
+        # Its image begins with the file itself.
+        name, body = "the Windows image", data[0 : layout.prologue_size]
+    elif (entry := layout.find(name)) is not None:
+        body = data[entry.data_offset : entry.end]
+    else:
         return
-    if target not in MACHINES:
-        yield skipped(check, "engine-not-examined", "no checks are known for this target")
-        return
-    body = data[entry.data_offset : entry.end]
-    problems = list(_program(check, entry.name, body, target, frozenset(), static=True))
-    yield from problems or [passed(check, f"{entry.size} bytes")]
+    problems = list(_program(check, name, body, target, frozenset(), True, launcher=True))
+    yield from problems or [passed(check, f"{_kind(target)}, {len(body)} bytes")]
+
+
+def _kind(target: Target) -> str:
+    return {System.LINUX: "ELF", System.WINDOWS: "PE", System.MACOS: "Mach-O"}[target.system]
 
 
 def _program(
-    check: str, name: str, body: bytes, target: Target, beside: frozenset[str], static: bool = False
-) -> Iterator[Finding]:
-    facts = read_elf(body)
-    if facts is None:
-        yield failed(check, "elf-malformed", "not an ELF file, or a damaged one", name=name)
+    check: str, name: str, body: bytes, target: Target, beside: frozenset[str], program: bool,
+    launcher: bool = False,
+) -> Iterator[Finding]:  # fmt: skip
+    problems = _problems(body, target, beside, program, launcher)
+    if problems is None:
+        reason = f"{_kind(target).lower().replace('-', '')}-malformed"
+        yield failed(check, reason, f"not a {_kind(target)} file, or a damaged one", name=name)
         return
-    for reason, message, value in elf_problems(facts, body, target, beside, static):
+    for reason, message, value in problems:
         yield failed(check, reason, f"{name} {message}", name=name, value=value)
+
+
+def _problems(
+    body: bytes, target: Target, beside: frozenset[str], program: bool, launcher: bool
+) -> Problems | None:
+    """What is wrong with a program of ``target``; None when it cannot be read at all."""
+    if target.system is System.LINUX:
+        elf_facts = elf.read_elf(body)
+        return elf.elf_problems(elf_facts, body, target, beside, launcher) if elf_facts else None
+    if target.system is System.WINDOWS:
+        pe_facts = pe.read_pe(body)
+        return pe.pe_problems(pe_facts, body, beside, program) if pe_facts else None
+    facts = macho.read_macho(body)
+    if facts is None:
+        return None
+    return macho.macho_problems(facts, body, target, beside, program, launcher)
 
 
 def _version(check: str, body: bytes, index: Index) -> Finding:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from opencoti_build.pack.zipformat import ZipEntry
@@ -24,11 +24,15 @@ SMALL = 1 << 20
 
 @dataclass(frozen=True)
 class Scan:
-    """Digests of the bytes as read: sha256 in hex; ``entries`` maps names to (sha256, crc-32)."""
+    """Digests of the bytes as read: sha256 in hex; ``entries`` maps names to (sha256, crc-32).
+
+    ``prefixes`` maps sizes in bytes to the sha256 of so many bytes from the file's start.
+    """
 
     sha256: str
     size: int
     entries: dict[str, tuple[str, int]]
+    prefixes: dict[int, str] = field(default_factory=dict)
 
 
 class _Parts:
@@ -53,9 +57,36 @@ class _Parts:
                 self._first = at
 
 
-def scan(stream: BinaryIO, entries: Sequence[ZipEntry], task: Task | None = None) -> Scan:
-    """Hash all of ``stream`` (an unbuffered file) and ``entries`` (sorted, not overlapping)."""
-    whole = hashlib.sha256()
+class _Whole:
+    """The sha256 of the whole file, and of its first bytes up to each of ``marks``."""
+
+    def __init__(self, marks: Iterable[int]) -> None:
+        self.digest = hashlib.sha256()
+        self.prefixes: dict[int, str] = {}
+        self._marks = sorted(set(marks), reverse=True)
+
+    def feed(self, chunk: memoryview, offset: int) -> None:
+        """Take the next chunk, which starts at ``offset`` in the file."""
+        start = 0
+        while self._marks and self._marks[-1] <= offset + len(chunk):
+            mark = self._marks.pop()
+            self.digest.update(chunk[start : mark - offset])
+            start = mark - offset
+            self.prefixes[mark] = self.digest.hexdigest()
+        self.digest.update(chunk[start:])
+
+
+def scan(
+    stream: BinaryIO,
+    entries: Sequence[ZipEntry],
+    task: Task | None = None,
+    marks: Iterable[int] = (),
+) -> Scan:
+    """Hash all of ``stream`` (an unbuffered file) and ``entries`` (sorted, not overlapping).
+
+    ``marks`` are the sizes of the prefixes to hash too.
+    """
+    whole = _Whole(marks)
     digests = [hashlib.sha256() for _ in entries]
     sums = [0] * len(entries)
 
@@ -65,7 +96,7 @@ def scan(stream: BinaryIO, entries: Sequence[ZipEntry], task: Task | None = None
     shas = _Parts(entries, lambda at, part: digests[at].update(part))
     crcs = _Parts(entries, add_crc)
     work: tuple[Callable[[memoryview, int], None], ...] = (
-        lambda chunk, offset: whole.update(chunk),
+        whole.feed,
         shas.feed,
         crcs.feed,
     )
@@ -73,7 +104,8 @@ def scan(stream: BinaryIO, entries: Sequence[ZipEntry], task: Task | None = None
     total = os.fstat(fd).st_size
     size = _small(fd, work) if total <= SMALL else _large(fd, work, task)
     pairs = zip(entries, digests, sums, strict=True)
-    return Scan(whole.hexdigest(), size, {e.name: (d.hexdigest(), s) for e, d, s in pairs})
+    sums_of = {e.name: (d.hexdigest(), s) for e, d, s in pairs}
+    return Scan(whole.digest.hexdigest(), size, sums_of, whole.prefixes)
 
 
 def _small(fd: int, work: Sequence[Callable[[memoryview, int], None]]) -> int:

@@ -12,7 +12,7 @@ from opencoti_build.pack.host import mapped
 from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipreader import ZipLayout
 from opencoti_build.ui import Ui, Unit
-from opencoti_build.verify import contents, engine, outer, structure
+from opencoti_build.verify import contents, engine, hosts, outer, structure
 from opencoti_build.verify.report import Finding, Report, failed, from_error, skipped
 from opencoti_build.verify.scan import Scan, scan
 
@@ -30,9 +30,11 @@ def verify_file(path: Path, manifest: Mapping[str, Any] | None, ui: Ui) -> Repor
                 with mapped(stream) as data:
                     layout, form = structure.check_zip(data)
                     findings.append(form)
-                    result = scan(stream, layout.entries if layout else (), task)
+                    inner = hosts.read_variant(data, layout) if layout else hosts.NO_VARIANT
+                    marks = hosts.marks(inner, manifest, path.name)
+                    result = scan(stream, layout.entries if layout else (), task, marks)
                     if layout is not None:
-                        findings += _inside(data, layout, result)
+                        findings += _inside(data, layout, result, inner)
             except PackError as error:  # empty file
                 layout, result = None, scan(stream, ())
                 findings.append(from_error("zip", error))
@@ -43,24 +45,31 @@ def verify_file(path: Path, manifest: Mapping[str, Any] | None, ui: Ui) -> Repor
             )  # fmt: skip
         else:
             findings += outer.check_outer(manifest, path.name, layout, result)
+            findings += hosts.check_release_host(manifest, path.name, result)
         if os.fstat(stream.fileno()).st_size != result.size or size != result.size:
             findings.append(failed("file", "file-changed", "the file changed while it was read"))
     return Report(tuple(findings), result.sha256, result.size)
 
 
-def _inside(data: Source, layout: ZipLayout, result: Scan) -> Iterator[Finding]:
+def _inside(
+    data: Source, layout: ZipLayout, result: Scan, inner: hosts.VariantFacts
+) -> Iterator[Finding]:
     """All checks that need the layout. Programs are examined only when their bytes are right."""
     crc = structure.check_crc(layout, result)
     yield crc
     yield structure.check_alignment(layout)
-    yield contents.check_places(layout)
+    windows = structure.has_windows_image(data)
+    yield contents.check_places(layout, windows)
     manifest, finding = contents.read_manifest(data, layout)
     yield finding
     entries = None
     if manifest is not None:
-        entries = contents.check_entries(manifest, layout, result)
+        entries = contents.check_entries(manifest, layout, result, inner.rows)
         yield entries
         yield contents.check_patches(manifest, layout, result)
+        yield structure.check_start(data, layout, manifest)
+    if inner is not hosts.NO_VARIANT:
+        yield hosts.check_variant(inner, layout, result)
     version = manifest["version"] if manifest else None
     examine = crc.ok and entries is not None and entries.ok
     for target in contents.engine_targets(layout):

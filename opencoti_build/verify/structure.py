@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from opencoti_build.errors import PackError
-from opencoti_build.pack.header import MAGIC, PROLOGUE_SIZE, LauncherPlace, render_prologue
+from opencoti_build.pack.header import (
+    MAGIC,
+    PROLOGUE_SIZE,
+    LauncherPlace,
+    pe_headers,
+    render_prologue,
+)
+from opencoti_build.pack.host import start_facts
 from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipformat import ALIGNMENT
 from opencoti_build.pack.zipreader import ZipLayout, read_zip
@@ -14,6 +22,7 @@ from opencoti_build.verify.report import Finding, failed, from_error, passed
 from opencoti_build.verify.scan import Scan
 
 LAUNCHER_PREFIX = "bin/launch-"
+MAX_START = 16 << 20
 MAPPED_SUFFIXES = (".so", ".dll", ".dylib", ".gguf")
 
 
@@ -54,11 +63,12 @@ def check_prologue(
     if head[: len(MAGIC)] != MAGIC:
         yield failed("header", "header-bad-magic", "the file does not start with MZqFpD='")
         return
-    if layout.prologue_size != PROLOGUE_SIZE:
+    headers = pe_headers(head)
+    if layout.prologue_size != PROLOGUE_SIZE and not headers:
         yield failed("header", "header-bad-size", "the first entry is not right after the prologue",
                      expected=PROLOGUE_SIZE, actual=layout.prologue_size)  # fmt: skip
         return
-    yield passed("header", "MZ, shell, zip")
+    yield passed("header", "MZ, shell, PE, zip" if headers else "MZ, shell, zip")
     if version is None:
         yield failed(
             "script", "script-no-version", "no version is known to compare the script with"
@@ -70,7 +80,7 @@ def check_prologue(
         if (entry := layout.find(LAUNCHER_PREFIX + target.value)) is not None
     }
     try:
-        expected = render_prologue(version, launchers)
+        expected = render_prologue(version, launchers, headers)
     except PackError as error:
         yield from_error("script", error)
         return
@@ -82,3 +92,23 @@ def check_prologue(
                      offset=where)  # fmt: skip
     else:
         yield passed("script", ", ".join(target.value for target in launchers) or "no launcher")
+
+
+def has_windows_image(data: Source) -> bool:
+    """Whether the prologue has PE headers."""
+    return bool(pe_headers(data[0:PROLOGUE_SIZE]))
+
+
+def check_start(data: Source, layout: ZipLayout, manifest: Mapping[str, Any]) -> Finding:
+    """Whether the bytes before the first entry (script, Windows image) are as the manifest says."""
+    listed = manifest.get("start")
+    if not isinstance(listed, Mapping):
+        return failed("start", "start-not-listed", "the manifest does not list the file's start")
+    if layout.prologue_size > MAX_START:
+        return failed("start", "header-bad-size", "the first entry is far from the file's start",
+                      actual=layout.prologue_size)  # fmt: skip
+    actual = start_facts(data[0 : layout.prologue_size])
+    if dict(listed) != actual:
+        return failed("start", "start-mismatch", "the file's start is not what the manifest says",
+                      expected=listed.get("sha256"), actual=actual["sha256"])  # fmt: skip
+    return passed("start", f"{actual['size']} bytes")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opencoti_build.pack.host import add_model
+from opencoti_build.pack.bundle import add_model
 from opencoti_build.pack.host import mapped as mapped_file
 from opencoti_build.pack.zipreader import read_zip
 from tests.engine.conftest import Built

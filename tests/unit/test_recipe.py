@@ -84,3 +84,37 @@ def test_bad_tags_are_refused(tag: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_tag(tag)
     assert caught.value.reason == "bad-tag"
+
+
+VARIANT = '[[variants]]\nsuffix = "-x86_64.llamafile"\n'
+
+
+def test_variants(tmp_path: Path) -> None:
+    text = GOOD + 'targets = ["x86_64-linux"]\nembed = "ggml-cuda.so"\ncomponent = "cuda"\n'
+    text += '[[variants]]\nsuffix = "-win-x86_64.llamafile.exe"\nwindows = true\n'
+    first, second = load(tmp_path, text).variants
+    assert (first.embed, first.component, first.windows) == ("ggml-cuda.so", "cuda", False)
+    assert (second.windows, second.targets) == (True, (Target.X86_64_WINDOWS,))
+    assert first.fits([Target.X86_64_LINUX]) and not first.fits([Target.X86_64_WINDOWS])
+    assert second.fits([Target.X86_64_LINUX, Target.X86_64_WINDOWS]) and not second.fits([])
+    assert load(tmp_path, GOOD).variants[0].fits([])
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        '[[variants]]\nsuffix = "-win.exe"\n',
+        '[[variants]]\nsuffix = "-x86_64.llamafile"\nwindows = true\n',
+        '[[variants]]\nsuffix = "-win.exe"\nwindows = "yes"\n',
+        '[[variants]]\nsuffix = "-win.exe"\nwindows = true\ntargets = ["x86_64-linux"]\n',
+        '[[variants]]\nsuffix = "-w.exe"\nwindows = true\nembed = "a.dll"\ncomponent = "c"\n',
+        VARIANT + 'embed = "ggml-cuda.so"\n',
+        VARIANT + 'component = "cuda"\n',
+        VARIANT + 'embed = "../x.so"\ncomponent = "cuda"\n',
+        VARIANT + 'targets = ["pdp11-unix"]\n',
+    ],
+)
+def test_variants_that_contradict_themselves(tmp_path: Path, new: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, GOOD.replace(VARIANT, new))
+    assert caught.value.reason == "recipe-invalid"

@@ -1,134 +1,44 @@
 #include "cache.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
+#include "os.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <time.h>
-#include <unistd.h>
 
-static const time_t STALE_SECONDS = 600;
-
-static const char *setting(const char *name)
-{
-    const char *value = getenv(name);
-    return value && *value ? value : NULL;
-}
-
-static bool cannot(struct fail *fail, const char *path)
-{
-    return fail_set(fail, FAIL_NO_SPACE, "%s: %s", path, strerror(errno));
-}
-
-static bool make_one(const char *path, struct fail *fail)
-{
-    struct stat info;
-    if (!mkdir(path, 0777) || errno == EEXIST)
-        return true;
-    int error = errno; /* some file systems say "read-only" before "exists" */
-    if (!stat(path, &info) && S_ISDIR(info.st_mode))
-        return true;
-    errno = error;
-    return cannot(fail, path);
-}
+enum { STALE_SECONDS = 600 };
 
 bool cache_make(const char *path, struct fail *fail)
 {
-    char *copy = text("%s", path), *at = copy;
-    bool made = true;
-    while (made && (at = strchr(at + 1, '/'))) {
-        *at = 0;
-        made = make_one(copy, fail);
-        *at = '/';
-    }
-    made = made && make_one(copy, fail);
-    free(copy);
-    return made;
+    if (os_is_folder(path))
+        return true;
+    char *parent = text("%s", path), *cut = parent + strlen(parent);
+    while (cut > parent && (!*cut || !strchr(os_separators, *cut)))
+        cut--;
+    *cut = 0;
+    bool made = !*parent || cache_make(parent, fail);
+    free(parent);
+    if (!made)
+        return false;
+    /* some file systems say "read-only" before "exists" */
+    if (os_make_folder(path, 0777) == OS_MADE || os_is_folder(path))
+        return true;
+    os_make_folder(path, 0777); /* for its cause */
+    return fail_set(fail, FAIL_NO_SPACE, "%s: %s", path, os_why());
 }
 
-/* Place 0: the user's own folder. */
-static char *home(struct fail *fail)
+static void remove_one(void *context, const char *name)
 {
-    const char *base = setting("OPENCOTI_HOME"), *user = setting("HOME");
-    struct stat info;
-    char here[4096], *path;
-    if (base && base[0] != '/' && getcwd(here, sizeof here))
-        path = text("%s/%s", here, base);
-    else if (base)
-        path = text("%s", base);
-    else if (user && user[0] == '/' && !stat(user, &info) && S_ISDIR(info.st_mode))
-        path = text("%s/.llamafile", user);
-    else {
-        fail_set(fail, FAIL_NO_SPACE, "HOME is not set to a folder");
-        return NULL;
-    }
-    if (cache_make(path, fail))
-        return path;
+    char *path = text("%s/%s", (const char *)context, name);
+    os_remove(path);
     free(path);
-    return NULL;
-}
-
-/* The other places: a folder of this user alone inside a shared one. */
-static char *private(const char *base, struct fail *fail)
-{
-    struct stat info;
-    if (!base || base[0] != '/') {
-        fail_set(fail, FAIL_NO_SPACE, "no such place");
-        return NULL;
-    }
-    char *path = text("%s/opencoti-%lu", base, (unsigned long)geteuid());
-    if ((mkdir(path, 0700) && errno != EEXIST) || lstat(path, &info))
-        cannot(fail, path);
-    else if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid() || info.st_mode & 077)
-        fail_set(fail, FAIL_NO_SPACE, "%s: not a private folder of this user", path);
-    else
-        return path;
-    free(path);
-    return NULL;
-}
-
-char *cache_place(int place, struct fail *fail)
-{
-    const char *temporary = setting("TMPDIR");
-    switch (place) {
-    case 0:
-        return home(fail);
-    case 1:
-        return private(setting("XDG_RUNTIME_DIR"), fail);
-    case 2:
-        return private(temporary ? temporary : "/tmp", fail);
-    case 3:
-        return private("/var/tmp", fail);
-    default:
-        return private("/dev/shm", fail);
-    }
-}
-
-bool cache_runs(const char *path)
-{
-#ifdef ST_NOEXEC
-    struct statvfs info;
-    return statvfs(path, &info) || !(info.f_flag & ST_NOEXEC);
-#else
-    (void)path;
-    return true;
-#endif
 }
 
 void cache_remove(const char *path)
 {
-    DIR *list = opendir(path);
-    if (list) {
-        for (struct dirent *item; (item = readdir(list));)
-            if (strcmp(item->d_name, ".") && strcmp(item->d_name, ".."))
-                unlinkat(dirfd(list), item->d_name, 0);
-        closedir(list);
-    }
-    rmdir(path);
+    char *copy = text("%s", path);
+    os_list(path, remove_one, copy);
+    os_remove(path);
+    free(copy);
 }
 
 /* The process that made a temporary name: ".launch.<pid>.<random>" or ".<id>.<pid>.<random>.tmp";
@@ -142,24 +52,21 @@ static long maker(const char *name)
     return launch || folder ? strtol(dot + 1, NULL, 10) : 0;
 }
 
+static void clean_one(void *context, const char *name)
+{
+    long pid = maker(name);
+    char *path = text("%s/%s", (const char *)context, name);
+    if (pid > 0 && os_is_gone(pid) && os_is_older(path, STALE_SECONDS)) {
+        os_remove(path);
+        if (os_is_folder(path)) /* a link to a folder is gone by now */
+            cache_remove(path);
+    }
+    free(path);
+}
+
 void cache_clean(const char *folder)
 {
-    DIR *list = opendir(folder);
-    if (!list)
-        return;
-    for (struct dirent *item; (item = readdir(list));) {
-        struct stat info;
-        long pid = maker(item->d_name);
-        if (pid <= 0 || !kill((pid_t)pid, 0) || errno != ESRCH ||
-            fstatat(dirfd(list), item->d_name, &info, AT_SYMLINK_NOFOLLOW) ||
-            info.st_mtime > time(NULL) - STALE_SECONDS)
-            continue;
-        char *path = text("%s/%s", folder, item->d_name);
-        if (S_ISDIR(info.st_mode))
-            cache_remove(path);
-        else
-            unlink(path);
-        free(path);
-    }
-    closedir(list);
+    char *copy = text("%s", folder);
+    os_list(folder, clean_one, copy);
+    free(copy);
 }

@@ -1,5 +1,7 @@
 #include "fail.h"
 
+#include "os.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +23,7 @@ int fail_print(const struct fail *fail, const char *file)
     for (char *at = line; *at; at++)
         if ((unsigned char)*at < 32 || *at == 127)
             *at = '?';
-    fprintf(stderr, "%s\n", line);
+    os_say(line);
     free(line);
     return fail->code;
 }
@@ -30,7 +32,7 @@ void *memory(unsigned long size)
 {
     void *block = malloc(size ? size : 1);
     if (!block) {
-        fputs("opencoti: out of memory\n", stderr);
+        os_say("opencoti: out of memory");
         exit(FAIL_NO_SPACE);
     }
     return block;

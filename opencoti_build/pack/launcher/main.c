@@ -3,21 +3,20 @@
    launcher FILE [argument...]     start the engine of FILE
    launcher --opencoti-probe       print "opencoti <first 16 hex digits of its own sha256>"
 
-   The start script copies the launcher out of the file and runs it; see start.sh.in. */
+   The start script copies the launcher out of the file and runs it; see start.sh.in. On Windows
+   the file itself is the program, and os_arguments puts its name where FILE is. */
 #include "args.h"
 #include "cache.h"
 #include "cpu.h"
 #include "index.h"
+#include "os.h"
 #include "sha256.h"
 #include "unpack.h"
 #include "zip.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #ifndef OPENCOTI_TARGET
 #error "OPENCOTI_TARGET must be the target's name as a string"
@@ -31,11 +30,14 @@ static int probe(const char *own)
 {
     struct sha256 hash;
     char data[1 << 14], hex[65];
-    int fd = open(own, O_RDONLY | O_CLOEXEC);
-    ssize_t count = fd < 0 ? -1 : 0;
+    os_file file = os_open(own);
+    long count = file == OS_NONE ? -1 : 0;
+    uint64_t offset = 0;
     sha256_start(&hash);
-    while (fd >= 0 && (count = read(fd, data, sizeof data)) > 0)
+    while (file != OS_NONE && (count = os_read_at(file, data, sizeof data, offset)) > 0) {
         sha256_update(&hash, data, (size_t)count);
+        offset += (uint64_t)count;
+    }
     sha256_hex(&hash, hex);
     return count < 0 || printf("opencoti %.16s\n", hex) < 0 || fflush(stdout);
 }
@@ -44,14 +46,7 @@ static int probe(const char *own)
 static void run(const char *folder, const struct index *index, char **argv, struct fail *fail)
 {
     char *path = text("%s/%s", folder, index->files[0].name);
-    execv(path, argv);
-    int error = errno;
-    if (error == ENOENT && !access(path, F_OK))
-        fail_set(fail, FAIL_CANNOT_RUN,
-                 "this system lacks the loader that the engine needs (glibc 2.28 or newer)");
-    else /* another place may allow what this one does not; no place helps against the rest */
-        fail_set(fail, error == E2BIG || error == ENOMEM ? FAIL_CANNOT_RUN : FAIL_NO_SPACE,
-                 "%s: %s", path, strerror(error));
+    os_run(path, argv, fail);
     free(path);
 }
 
@@ -59,12 +54,12 @@ static void run(const char *folder, const struct index *index, char **argv, stru
 static void start(const struct zip *zip, const struct index *index, int place, char **argv,
                   struct fail *fail)
 {
-    char *base = cache_place(place, fail);
+    char *base = os_place(place, fail);
     if (!base)
         return;
     char *parent = text("%s/v/%s", base, index->version);
     char *folder = text("%s/%s", parent, index->id);
-    if (!cache_runs(base))
+    if (!os_runs(base))
         fail_set(fail, FAIL_NO_SPACE, "%s: mounted noexec", base);
     else if (unpack_whole(folder, index) ||
              (cache_make(parent, fail) && unpack(zip, PREFIX, index, parent, fail)))
@@ -78,7 +73,7 @@ static void start_anywhere(const struct zip *zip, const struct index *index, cha
                            struct fail *fail)
 {
     char *all = NULL;
-    for (int place = 0; place < CACHE_PLACES; place++) {
+    for (int place = 0; place < os_places; place++) {
         struct fail one = {0};
         start(zip, index, place, argv, &one);
         if (one.code != FAIL_NO_SPACE) {
@@ -105,12 +100,12 @@ static bool read_index(const struct zip *zip, struct index *index, char **data, 
     return *data && index_parse(index, *data, entry->size, fail);
 }
 
-static void launch(char *self, int fd, char **user, size_t count, struct fail *fail)
+static void launch(char *self, os_file file, char **user, size_t count, struct fail *fail)
 {
     struct zip zip;
     struct index index;
     char *data = NULL, *args = NULL, **argv = NULL;
-    bool good = zip_open(&zip, fd, fail) && read_index(&zip, &index, &data, fail);
+    bool good = zip_open(&zip, file, fail) && read_index(&zip, &index, &data, fail);
     const struct zip_entry *entry = good ? zip_find(&zip, ".args") : NULL;
     if (entry) {
         args = zip_read(&zip, entry, MAX_SMALL, fail);
@@ -118,7 +113,7 @@ static void launch(char *self, int fd, char **user, size_t count, struct fail *f
         if (good && strlen(args) != entry->size)
             good = fail_set(fail, FAIL_BAD_FILE, ".args has a NUL byte");
     }
-    if (good && setenv("OPENCOTI_SELF", self, 1))
+    if (good && !os_set_self(self))
         good = fail_set(fail, FAIL_CANNOT_RUN, "cannot set OPENCOTI_SELF");
     if (good) {
         argv = args_build(self, args, user, count);
@@ -133,21 +128,22 @@ static void launch(char *self, int fd, char **user, size_t count, struct fail *f
 int main(int argc, char **argv)
 {
     struct fail fail = {FAIL_CANNOT_RUN, "nothing to start"};
+    os_arguments(&argc, &argv);
     if (argc == 2 && !strcmp(argv[1], "--opencoti-probe"))
         return probe(argv[0]);
     if (argc < 2)
         return fail_print(&fail, "launcher");
     const char *lacks = cpu_lacks();
-    char *self = realpath(argv[1], NULL);
-    int fd = self ? open(self, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0)
-        fail_set(&fail, FAIL_CANNOT_RUN, "%s", strerror(errno));
+    char *self = os_full_path(argv[1]);
+    os_file file = self ? os_open(self) : OS_NONE;
+    if (file == OS_NONE)
+        fail_set(&fail, FAIL_CANNOT_RUN, "%s", os_why());
     else if (lacks)
         fail_set(&fail, FAIL_CANNOT_RUN, "this CPU lacks %s (x86-64-v2 is needed)", lacks);
     else
-        launch(self, fd, argv + 2, (size_t)argc - 2, &fail);
-    if (fd >= 0)
-        close(fd);
+        launch(self, file, argv + 2, (size_t)argc - 2, &fail);
+    if (file != OS_NONE)
+        os_close(file);
     free(self);
     return fail_print(&fail, argv[1]);
 }

@@ -1,11 +1,9 @@
 #include "zip.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+enum { MAX_READ = 1 << 20 };
 enum { LOCAL = 30, CENTRAL = 46, END = 22, END64 = 56, LOCATOR = 20 };
 static const uint64_t MAX_DIRECTORY = 64u << 20;
 
@@ -29,15 +27,13 @@ static bool bad(struct fail *fail, const char *why)
     return fail_set(fail, FAIL_BAD_FILE, "%s", why);
 }
 
-bool read_at(int fd, void *data, size_t size, uint64_t offset, struct fail *fail)
+bool read_at(os_file file, void *data, size_t size, uint64_t offset, struct fail *fail)
 {
     char *at = data;
     while (size) {
-        ssize_t count = pread(fd, at, size, (off_t)offset);
-        if (count < 0 && errno == EINTR)
-            continue;
+        long count = os_read_at(file, at, size < MAX_READ ? size : MAX_READ, offset);
         if (count < 0)
-            return fail_set(fail, FAIL_BAD_FILE, "cannot read: %s", strerror(errno));
+            return fail_set(fail, FAIL_BAD_FILE, "cannot read: %s", os_why());
         if (count == 0)
             return bad(fail, "the file is cut off");
         at += count;
@@ -54,7 +50,7 @@ static bool read_end(struct zip *zip, uint64_t *count, uint64_t *size, struct fa
     if (zip->size < END)
         return bad(fail, "the file is too short");
     size_t have = zip->size < sizeof tail ? (size_t)zip->size : sizeof tail;
-    if (!read_at(zip->fd, tail + sizeof tail - have, have, zip->size - have, fail))
+    if (!read_at(zip->file, tail + sizeof tail - have, have, zip->size - have, fail))
         return false;
     const unsigned char *locator = tail + END64, *end = locator + LOCATOR;
     if (memcmp(end, "PK\5\6", 4))
@@ -138,20 +134,18 @@ static bool read_entry(const struct zip *zip, struct zip_entry *entry, const uns
     return true;
 }
 
-bool zip_open(struct zip *zip, int fd, struct fail *fail)
+bool zip_open(struct zip *zip, os_file file, struct fail *fail)
 {
-    struct stat info;
     uint64_t count, size;
     memset(zip, 0, sizeof *zip);
-    zip->fd = fd;
-    if (fstat(fd, &info) || !S_ISREG(info.st_mode))
+    zip->file = file;
+    if (!os_size(file, &zip->size))
         return bad(fail, "not a regular file");
-    zip->size = (uint64_t)info.st_size;
     if (!read_end(zip, &count, &size, fail))
         return false;
     zip->block = memory(size);
     zip->entries = memory(count * sizeof *zip->entries);
-    if (!read_at(fd, zip->block, size, zip->directory, fail))
+    if (!read_at(file, zip->block, size, zip->directory, fail))
         return false;
     const unsigned char *at = zip->block, *stop = zip->block + size;
     for (; zip->count < count; zip->count++)
@@ -186,7 +180,7 @@ bool zip_data(const struct zip *zip, const struct zip_entry *entry, uint64_t *of
     unsigned char head[LOCAL];
     if (!entry->stored)
         return bad(fail, "a zip entry is compressed; it must be stored");
-    if (!read_at(zip->fd, head, sizeof head, entry->header, fail))
+    if (!read_at(zip->file, head, sizeof head, entry->header, fail))
         return false;
     if (memcmp(head, "PK\3\4", 4) || le16(head + 8) != 0 || le16(head + 26) != entry->name_length)
         return bad(fail, "a zip entry's two headers differ");
@@ -195,7 +189,7 @@ bool zip_data(const struct zip *zip, const struct zip_entry *entry, uint64_t *of
     if (skip > room || entry->size > room - skip)
         return bad(fail, "a zip entry lies outside the file");
     char *name = memory(entry->name_length);
-    bool same = read_at(zip->fd, name, entry->name_length, entry->header + LOCAL, fail);
+    bool same = read_at(zip->file, name, entry->name_length, entry->header + LOCAL, fail);
     if (same && memcmp(name, entry->name, entry->name_length))
         same = bad(fail, "a zip entry's two headers differ");
     free(name);
@@ -214,7 +208,7 @@ char *zip_read(const struct zip *zip, const struct zip_entry *entry, size_t limi
     if (!zip_data(zip, entry, &offset, fail))
         return NULL;
     char *data = memory(entry->size + 1);
-    if (!read_at(zip->fd, data, entry->size, offset, fail)) {
+    if (!read_at(zip->file, data, entry->size, offset, fail)) {
         free(data);
         return NULL;
     }

@@ -3,6 +3,7 @@
 #define OPENCOTI_ZIP_H
 
 #include "fail.h"
+#include "os.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,7 +17,7 @@ struct zip_entry {
 };
 
 struct zip {
-    int fd;
+    os_file file;
     uint64_t size;      /* of the file */
     uint64_t directory; /* offset; all entries end before it */
     unsigned char *block;
@@ -24,7 +25,7 @@ struct zip {
     size_t count;
 };
 
-bool zip_open(struct zip *zip, int fd, struct fail *fail);
+bool zip_open(struct zip *zip, os_file file, struct fail *fail);
 void zip_close(struct zip *zip);
 const struct zip_entry *zip_find(const struct zip *zip, const char *name);
 /* Where the entry's data starts; checks its local header and that the data is in the file. */
@@ -34,6 +35,6 @@ bool zip_data(const struct zip *zip, const struct zip_entry *entry, uint64_t *of
 char *zip_read(const struct zip *zip, const struct zip_entry *entry, size_t limit,
                struct fail *fail);
 /* Read exactly `size` bytes at `offset`. */
-bool read_at(int fd, void *data, size_t size, uint64_t offset, struct fail *fail);
+bool read_at(os_file file, void *data, size_t size, uint64_t offset, struct fail *fail);
 
 #endif

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from opencoti_build.errors import BuildError, PackError
-from opencoti_build.pack.host import EngineFile, add_model
+from opencoti_build.pack.bundle import add_model
+from opencoti_build.pack.host import EngineFile
 from opencoti_build.pack.index import IndexFile, parse_index, render_index
 from opencoti_build.pack.launcher_build import build_launcher, launcher_key
 from opencoti_build.pack.zipformat import ALIGNMENT
@@ -81,7 +82,7 @@ def test_nothing_is_left_when_packing_fails(tmp_path: Path) -> None:
 def test_model_and_args(tmp_path: Path) -> None:
     packed = pack(tmp_path / "f")
     model = tmp_path / "Tiny.gguf"
-    model.write_bytes(os.urandom(100_000))
+    model.write_bytes(b"GGUF" + os.urandom(100_000))
     bundle = add_model(packed.path, model, tmp_path / "b", "-m\n/zip/Tiny.gguf\n...\n")
     data = bundle.path.read_bytes()
     layout = read_zip(data)

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from opencoti_build.pack.host import EngineFile, add_model
+from opencoti_build.pack.bundle import add_model
+from opencoti_build.pack.host import EngineFile
 from opencoti_build.pack.zipreader import read_zip
 from tests.lib.single_file import VERSION, pack
 
@@ -278,7 +279,7 @@ def test_broken_files_are_refused(place: Place, tmp_path: Path) -> None:
 
 def test_args_inside(place: Place, tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
-    model.write_bytes(b"x")
+    model.write_bytes(b"GGUF")
     host, count = place.file, 0
 
     def start(text: str, *arguments: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opencoti_build.pack import zipformat as z
-from opencoti_build.pack.host import add_model
+from opencoti_build.pack.bundle import add_model
 from opencoti_build.pack.launcher_build import launcher_sources
 from opencoti_build.pack.zipreader import read_zip
 from tests.lib.single_file import pack
@@ -62,7 +62,7 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sample")
     model = folder / "m.gguf"
-    model.write_bytes(b"weights")
+    model.write_bytes(b"GGUFweights")
     return add_model(pack(folder / "host").path, model, folder / "f", "-m\n/zip/m.gguf\n...\n").path
 
 

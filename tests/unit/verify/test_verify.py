@@ -14,9 +14,11 @@ import pytest
 from click.testing import CliRunner
 
 from opencoti_build.cli.verify import command
+from opencoti_build.digest import sha256_file
 from opencoti_build.errors import CheckError, UsageError
+from opencoti_build.pack.bundle import add_model
 from opencoti_build.pack.header import PROLOGUE_SIZE
-from opencoti_build.pack.host import EngineFile, PackedFile, add_model
+from opencoti_build.pack.host import EngineFile, PackedFile
 from opencoti_build.pack.zipreader import read_zip
 from opencoti_build.verify.elf import elf_problems, read_elf
 from opencoti_build.verify.report import Report
@@ -241,7 +243,7 @@ def test_launcher_must_be_static(tmp_path: Path) -> None:
 
 def test_bundle_passes_and_says_what_is_not_covered(packed: PackedFile, tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
-    model.write_bytes(b"weights")
+    model.write_bytes(b"GGUFweights")
     bundle = add_model(packed.path, model, tmp_path / "b", "...\n")
     report = verify_file(bundle.path, None, QUIET)
     assert report.ok
@@ -251,10 +253,10 @@ def test_bundle_passes_and_says_what_is_not_covered(packed: PackedFile, tmp_path
 
 def test_large_file_is_hashed_in_parallel(tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
-    model.write_bytes(os.urandom(9 << 20))
+    model.write_bytes(b"GGUF" + os.urandom(9 << 20))
     bundle = add_model(pack(tmp_path / "h").path, model, tmp_path / "b")
     report = verify_file(bundle.path, None, QUIET)
-    assert report.ok and report.sha256 == bundle.sha256
+    assert report.ok and report.sha256 == sha256_file(bundle.path)
     with bundle.path.open("r+b") as stream:
         stream.seek(5 << 20)
         byte = stream.read(1)

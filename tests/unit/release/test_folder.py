@@ -1,0 +1,78 @@
+"""The release folder from a packed host, without building one: variants, manifest, sums."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from opencoti_build.errors import PackError
+from opencoti_build.paths import find_project
+from opencoti_build.recipe import load_recipe
+from opencoti_build.release import folder as module
+from opencoti_build.release.host import Host
+from opencoti_build.targets import Target
+from opencoti_build.verify.single import verify_file
+from tests.lib.single_file import QUIET, pack
+
+FACTS: dict[str, Any] = {
+    "name": "opencoti-llamafile",
+    "base": {"name": "llama.cpp", "version": "1", "license": "MIT", "tree": "0" * 40},
+    "patches": [],
+    "workspace_tree": "1" * 40,
+    "toolchains": [{"name": "zig", "version": "0.15.2", "identity": "x"}],
+}
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    packed = pack(tmp_path / "host", manifest={**FACTS})
+    project = find_project()
+    recipe = load_recipe(project.recipes / "c3.toml")
+    linux = [item for item in recipe.targets if item.target is Target.X86_64_LINUX]
+    engines = tuple(SimpleNamespace(target=item.target) for item in linux)
+    host = Host(packed.path, packed.sha256, packed.size, packed.entries, engines)  # type: ignore[arg-type]
+    monkeypatch.setattr(module, "make_host", lambda pipeline: host)
+    monkeypatch.setattr(module, "inner_facts", lambda pipeline: dict(FACTS))
+    context = SimpleNamespace(project=project, recipe=recipe, tag="c3", targets=linux, ui=QUIET)
+    series = SimpleNamespace(patches=[])
+    return SimpleNamespace(context=context, workspace=SimpleNamespace(series=series), host=host)
+
+
+def test_names_manifest_and_sums(pipeline: Any, tmp_path: Path) -> None:
+    """Only names that the host's targets keep; each artifact names the host and no library."""
+    release = module.make_release(pipeline, tmp_path / "dist")
+    names = [path.name for path in release.artifacts]
+    assert names == ["opencoti-llamafile-0.10.3-c3-x86_64.llamafile"]
+    (row,) = release.manifest["artifacts"]  # type: ignore[misc]
+    assert row["gpu_library"] is None and row["windows"] is False
+    host = release.manifest["host"]
+    assert isinstance(host, dict)
+    assert host["prefix"] == {"size": row["host_size"], "sha256": row["host_sha256"]}
+    data = release.artifacts[0].read_bytes()[: row["host_size"]]
+    assert hashlib.sha256(data).hexdigest() == row["host_sha256"]
+    assert "| none |" in (tmp_path / "dist" / "BUILD_INFO.md").read_text()
+    assert row["sha256"] in (tmp_path / "dist" / "SHA256SUMS").read_text()
+    report = verify_file(release.artifacts[0], release.manifest, QUIET)
+    assert [r for r in report.reasons if r.startswith(("release", "host"))] == []
+
+
+def test_windows_gets_its_name_with_its_engine(pipeline: Any, tmp_path: Path) -> None:
+    engines = [SimpleNamespace(target=t) for t in (Target.X86_64_LINUX, Target.X86_64_WINDOWS)]
+    object.__setattr__(pipeline.host, "engines", tuple(engines))
+    release = module.make_release(pipeline, tmp_path / "dist")
+    assert [path.name.split("c3")[1] for path in release.artifacts] == [
+        "-x86_64.llamafile", "-win-x86_64.llamafile.exe",
+    ]  # fmt: skip
+    first, second = (path.read_bytes() for path in release.artifacts)
+    assert first == second
+
+
+def test_a_host_without_a_name(pipeline: Any, tmp_path: Path) -> None:
+    object.__setattr__(pipeline.host, "engines", ())
+    with pytest.raises(PackError) as caught:
+        module.make_release(pipeline, tmp_path / "dist")
+    assert caught.value.reason == "pack-no-variant"
