@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from opencoti_build.errors import UsageError
-from opencoti_build.targets import Target
+from opencoti_build.targets import System, Target
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -19,9 +19,22 @@ else:
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._]{0,31}")
 _VERSION = re.compile(r"\d+(\.\d+){1,3}")
-_GLIBC = re.compile(r"2\.\d+")
-# Below this, symbol versions that the engine needs do not exist.
-_OLDEST_GLIBC = (2, 28)
+_NUMBERS = re.compile(r"\d+\.\d+")
+_MINIMUM_KEYS = {System.LINUX: "glibc", System.MACOS: "macos"}
+_MINIMUM_NAMES = {"glibc": "glibc", "macos": "macOS"}
+# Below these, symbols that the engine needs do not exist.
+_OLDEST = {"glibc": (2, 28), "macos": (11, 0)}
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """The oldest system library or system that is supported: ``glibc 2.28``, ``macOS 11.0``."""
+
+    what: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.version}"
 
 
 @dataclass(frozen=True)
@@ -30,7 +43,7 @@ class TargetRecipe:
 
     target: Target
     toolchain: str
-    glibc: str
+    minimum: Minimum | None
     cpu_variants: tuple[str, ...]
 
 
@@ -133,14 +146,23 @@ def _parse(path: Path, data: Mapping[str, Any]) -> Recipe:
 
 
 def _target(name: str, table: Mapping[str, Any]) -> TargetRecipe:
-    _only(table, {"toolchain", "glibc", "cpu_variants"})
+    target = Target(name)
+    key = _MINIMUM_KEYS.get(target.system)
+    _only(table, {"toolchain", "cpu_variants", *([key] if key else [])})
     if table["toolchain"] != "zig":
         raise ValueError(f"toolchain {table['toolchain']!r} of {name} is unknown; known: zig")
-    glibc = table["glibc"]
-    if not _GLIBC.fullmatch(glibc) or tuple(map(int, glibc.split("."))) < _OLDEST_GLIBC:
-        raise ValueError(f"glibc {glibc!r} of {name} is not 2.28 or newer")
+    minimum = _minimum(name, key, table[key]) if key else None
     variants = tuple(str(item) for item in table["cpu_variants"])
-    return TargetRecipe(Target(name), table["toolchain"], glibc, variants)
+    return TargetRecipe(target, table["toolchain"], minimum, variants)
+
+
+def _minimum(name: str, key: str, version: str) -> Minimum:
+    """``key`` of a target's table: a version that is not older than what the engine needs."""
+    oldest = _OLDEST[key]
+    if not _NUMBERS.fullmatch(version) or tuple(map(int, version.split("."))) < oldest:
+        wanted = ".".join(map(str, oldest))
+        raise ValueError(f"{key} {version!r} of {name} is not {wanted} or newer")
+    return Minimum(_MINIMUM_NAMES[key], version)
 
 
 def _variant(table: Mapping[str, Any]) -> VariantRecipe:

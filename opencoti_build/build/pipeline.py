@@ -51,7 +51,9 @@ class Pipeline:
             base_tree=self.workspace.base_tree,
             version=self.context.recipe.version,
             tag=self.context.tag,
-            toolchain=zig_toolchain(recipe.target, recipe.glibc),
+            toolchain=zig_toolchain(
+                recipe.target, recipe.minimum.version if recipe.minimum else None
+            ),
             cpu_variants=recipe.cpu_variants,
         )
 

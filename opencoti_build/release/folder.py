@@ -100,7 +100,7 @@ def outer_manifest(
     commit, dirty = _commit(context.project)
     targets = {
         str(recipe.target): {
-            "glibc": recipe.glibc,
+            "minimum": str(recipe.minimum) if recipe.minimum else None,
             "cpu_variants": list(recipe.cpu_variants),
             "files": [_entry(entry) for entry in target_files(host, recipe.target)],
         }

@@ -119,10 +119,14 @@ class ZigToolchain:
     def cmake_platform(self) -> dict[str, str]:
         """CMake variables that name the target platform."""
         platform = _PLATFORMS[self.target]
-        return {
+        variables = {
             "CMAKE_SYSTEM_NAME": platform.system,
             "CMAKE_SYSTEM_PROCESSOR": platform.processor,
         }
+        if self.triple.startswith("aarch64"):
+            # Checks of Arm features would link, and zig builds its libraries for each set of them.
+            variables["CMAKE_TRY_COMPILE_TARGET_TYPE"] = "STATIC_LIBRARY"
+        return variables
 
     def write_wrappers(self, folder: Path) -> Wrappers:
         """Write cc, c++, ar and ranlib into a folder named by the toolchain's key."""
