@@ -43,8 +43,12 @@ def alternate(candidates: Mapping[str, Callable[[], Rates]], rounds: int) -> dic
 
 @contextlib.contextmanager
 def busy_process() -> Iterator[None]:
-    """One other process that wants a whole core while the block runs."""
-    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    """One other process that wants a whole core while the block runs.
+
+    In a session of its own, as another program of the user is: Linux then shares cores between
+    the two sessions, not between their threads.
+    """
+    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
     try:
         yield
     finally:

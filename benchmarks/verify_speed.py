@@ -20,7 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from opencoti_build.pack.host import add_model
+from opencoti_build.digest import sha256_file
+from opencoti_build.pack.bundle import add_model
 from opencoti_build.ui import Ui
 from opencoti_build.verify.single import verify_file
 from tests.lib.single_file import outer_manifest, pack
@@ -43,12 +44,14 @@ def main() -> None:
         folder = Path(name)
         model = folder / "m.gguf"
         with model.open("wb") as stream:
+            stream.write(b"GGUF\3\0\0\0")
             for _ in range(options.size):
                 stream.write(os.urandom(1000) * 1000)
         packed = add_model(pack(folder / "host").path, model, folder / "f")
         model.unlink()
         manifest = {"artifacts": outer_manifest(packed)["artifacts"]}
         manifest["artifacts"][0].pop("entries")  # type: ignore[index]
+        manifest["artifacts"][0]["sha256"] = sha256_file(packed.path)  # type: ignore[index]
         ui = Ui(quiet=True)
 
         def verify() -> None:
