@@ -14,7 +14,7 @@ from opencoti_build.build.steps import Step
 from opencoti_build.digest import content_key
 from opencoti_build.paths import Cache, locked, write_atomic
 from opencoti_build.targets import Target
-from opencoti_build.toolchains.tools import Tool, tool
+from opencoti_build.toolchains.tools import tool
 from opencoti_build.toolchains.zig import ZigToolchain
 from opencoti_build.ui import Ui
 
@@ -227,8 +227,3 @@ def _only_names_changed(folder: Path, options: dict[str, str]) -> bool:
     )
     values = {name: rest.partition("=")[2] for name, rest in known.items()}
     return all(values.get(name) == value for name, value in options.items() if name not in names)
-
-
-def builder_tools() -> list[Tool]:
-    """The tools of an engine build, for the manifest."""
-    return [tool(name) for name in ("zig", "cmake", "ninja", "ccache")]

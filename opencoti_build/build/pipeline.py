@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,8 +94,3 @@ class Pipeline:
         self.context.ui.info(
             f"compiled {result.compiled} files ({result.from_ccache} of them from ccache)"
         )
-
-
-def for_targets(context: BuildContext, names: tuple[str, ...]) -> BuildContext:
-    """The same run for some targets only. Raises UsageError ``target-not-in-recipe``."""
-    return dataclasses.replace(context, targets=context.recipe.select(names))

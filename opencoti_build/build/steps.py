@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -127,12 +126,3 @@ def changed_inputs(
         elif json.dumps(a, sort_keys=True) != json.dumps(b, sort_keys=True):
             names.append(name)
     return tuple(names)
-
-
-def place(source: Path, target: Path) -> None:
-    """Copy ``source`` to ``target``, by hard link where the file system allows."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

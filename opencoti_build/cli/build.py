@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from opencoti_build.cli.options import (
-    build_options,
-    json_option,
-    make_ui,
-    offline_option,
-    print_json,
-    quiet_option,
-)
+from opencoti_build.cli.options import build_options, json_option, print_json
+from opencoti_build.paths import atomic_path
+
+if TYPE_CHECKING:
+    from opencoti_build.build.context import BuildContext
 
 
 @click.group()
@@ -25,27 +24,11 @@ def command() -> None:
 @click.option("--tag", default="dev", show_default=True, help="Tag in the version string.")
 @click.option("--out", type=click.Path(path_type=Path), help="Copy the engine's files there.")
 @build_options
-@offline_option
 @json_option
-@quiet_option
-def engine(
-    tag: str,
-    out: Path | None,
-    recipe: str | None,
-    target: tuple[str, ...],
-    jobs: int | None,
-    offline: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def engine(context: BuildContext, out: Path | None, as_json: bool) -> None:
     """Build the engine: the executable and its CPU modules."""
-    from opencoti_build.build.context import make_context
     from opencoti_build.build.pipeline import Pipeline
-    from opencoti_build.build.steps import place
 
-    context = make_context(
-        tag, recipe=recipe, targets=target, ui=make_ui(quiet), offline=offline, jobs=jobs
-    )
     pipeline = Pipeline.prepare(context)
     rows = []
     for item in context.targets:
@@ -54,8 +37,9 @@ def engine(
         if out:
             folder = out if len(context.targets) == 1 else out / str(item.target)
             for path in built.files():
-                (folder / path.name).unlink(missing_ok=True)
-                place(path, folder / path.name)
+                # A copy, never a link: the stored step must not change with the user's file.
+                with atomic_path(folder / path.name, 0o755) as temporary:
+                    shutil.copyfile(path, temporary)
         done = built.compiled
         rows.append(
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -32,15 +33,35 @@ def offline_option(function: F) -> F:
     )(function)
 
 
-def build_options(function: F) -> F:
-    """Add ``--recipe``, ``--target`` and ``-j``: what is built, and how many jobs at once."""
-    function = click.option(
+def build_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a build; the function gets the BuildContext that they and --tag make."""
+
+    @click.option("--recipe", help="Recipe name in recipes/ [the tag].")
+    @click.option("--target", multiple=True, help="Only this target (may be given again) [all].")
+    @click.option(
         "-j", "--jobs", type=click.IntRange(min=1), help="Compile jobs at once [number of cores]."
-    )(function)
-    function = click.option(
-        "--target", multiple=True, help="Only this target (may be given again) [all]."
-    )(function)
-    return click.option("--recipe", help="Recipe name in recipes/ [the tag].")(function)
+    )
+    @offline_option
+    @quiet_option
+    @functools.wraps(function)
+    def with_context(
+        *,
+        tag: str,
+        recipe: str | None,
+        target: tuple[str, ...],
+        jobs: int | None,
+        offline: bool,
+        quiet: bool,
+        **rest: object,
+    ) -> None:
+        from opencoti_build.build.context import make_context
+
+        context = make_context(
+            tag, recipe=recipe, targets=target, ui=make_ui(quiet), offline=offline, jobs=jobs
+        )
+        function(context, **rest)
+
+    return with_context
 
 
 def make_ui(quiet: bool) -> Ui:

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from opencoti_build.cli.options import (
-    build_options,
-    json_option,
-    make_ui,
-    offline_option,
-    print_json,
-    quiet_option,
-)
+from opencoti_build.cli.options import build_options, json_option, print_json
+
+if TYPE_CHECKING:
+    from opencoti_build.build.context import BuildContext
 
 
 @click.command()
 @click.option("--tag", default="dev", show_default=True, help="Release tag.")
 @build_options
-@offline_option
 @json_option
-@quiet_option
-def command(
-    tag: str,
-    recipe: str | None,
-    target: tuple[str, ...],
-    jobs: int | None,
-    offline: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+def command(context: BuildContext, as_json: bool) -> None:
     """Show each build step, whether it is cached, and which input changed when it is not."""
-    from opencoti_build.build.context import make_context
     from opencoti_build.build.pipeline import Pipeline
 
-    context = make_context(
-        tag, recipe=recipe, targets=target, ui=make_ui(quiet), offline=offline, jobs=jobs
-    )
     pipeline = Pipeline.prepare(context)
     states = pipeline.states()
     if as_json:
