@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from opencoti_build.cli.options import json_option, make_ui, offline_option, quiet_option
 from opencoti_build.paths import Cache, find_cache, find_project
 from opencoti_build.ui import Ui
 
@@ -33,15 +35,12 @@ def load_project_series() -> Series:
 
 def base_of(ui: Ui, offline: bool, name: str = PIN) -> tuple[Cache, str]:
     """The cache, and the tree of a pin, brought into it when it is not there yet."""
-    from opencoti_build.errors import UsageError
     from opencoti_build.sources.fetch import FetchContext, ensure_tree
-    from opencoti_build.sources.pins import load_pins
+    from opencoti_build.sources.pins import find_pin, load_pins
 
     cache = find_cache()
-    pins = load_pins(find_project().vendor)
-    if name not in pins:
-        raise UsageError("unknown-pin", f"no pin is called {name!r}")
-    return cache, ensure_tree(pins[name], FetchContext(cache, ui, offline=offline))
+    pin = find_pin(load_pins(find_project().vendor), name)
+    return cache, ensure_tree(pin, FetchContext(cache, ui, offline=offline))
 
 
 def make_bench(ui: Ui, offline: bool, workspace: Path | None) -> Bench:
@@ -51,6 +50,20 @@ def make_bench(ui: Ui, offline: bool, workspace: Path | None) -> Bench:
     cache, base_tree = base_of(ui, offline)
     folder = (workspace or cache.workspaces / PIN).absolute()
     return Bench(find_project().root, base_tree, cache.objects, folder, ui)
+
+
+def bench_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a command on the workbench; the function gets the Bench they make."""
+
+    @workspace_option
+    @json_option
+    @offline_option
+    @quiet_option
+    @functools.wraps(function)
+    def with_bench(*, workspace: Path | None, offline: bool, quiet: bool, **rest: object) -> None:
+        function(make_bench(make_ui(quiet), offline, workspace), **rest)
+
+    return with_bench
 
 
 def print_rows(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) -> None:

@@ -14,7 +14,14 @@ from opencoti_build.cli.options import (
     print_json,
     quiet_option,
 )
-from opencoti_build.cli.series_base import PIN, base_of, make_bench, print_rows, workspace_option
+from opencoti_build.cli.series_base import (
+    PIN,
+    base_of,
+    bench_options,
+    make_bench,
+    print_rows,
+    workspace_option,
+)
 from opencoti_build.errors import SeriesError
 from opencoti_build.paths import find_project
 
@@ -69,20 +76,9 @@ def rebase(
 @click.option("--skip", "how", flag_value="skip", help="Leave the open patch out, go on.")
 @click.option("--abort", "how", flag_value="abort", help="End it; nothing was changed.")
 @click.option("--remembered", is_flag=True, help="Take remembered resolutions without a stop.")
-@workspace_option
-@json_option
-@offline_option
-@quiet_option
-def continue_(
-    how: str | None,
-    remembered: bool,
-    workspace: Path | None,
-    as_json: bool,
-    offline: bool,
-    quiet: bool,
-) -> None:
+@bench_options
+def continue_(bench: Bench, as_json: bool, how: str | None, remembered: bool) -> None:
     """Go on after a conflict, in a rebase or in any other command that stopped at one."""
-    bench = make_bench(make_ui(quiet), offline, workspace)
     go_on(bench, how or "continue", remembered, as_json)
 
 

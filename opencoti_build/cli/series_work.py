@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from opencoti_build.cli.options import (
-    json_option,
-    make_ui,
-    offline_option,
-    print_json,
-    quiet_option,
-)
-from opencoti_build.cli.series_base import make_bench, workspace_option
+from opencoti_build.cli.options import print_json
+from opencoti_build.cli.series_base import bench_options
 from opencoti_build.cli.series_moves import report
 
 if TYPE_CHECKING:
@@ -29,17 +22,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("number", type=int, required=False)
-@workspace_option
-@json_option
-@offline_option
-@quiet_option
-def edit(
-    number: int | None, workspace: Path | None, as_json: bool, offline: bool, quiet: bool
-) -> None:
+@bench_options
+def edit(bench: Bench, as_json: bool, number: int | None) -> None:
     """Open a workspace at a patch (default: at the top), to edit and commit with ordinary git."""
     from opencoti_build.series.editing import edit as open_patch
 
-    bench = make_bench(make_ui(quiet), offline, workspace)
     opened = open_patch(bench, number)
     if as_json:
         print_json({"workspace": str(bench.workspace), **vars(opened)})
@@ -52,22 +39,11 @@ def edit(
 @click.command()
 @click.option("--number", "numbers", type=int, multiple=True, help="For each new commit, in order.")
 @click.option("--force", is_flag=True, help="Overwrite patch files that changed meanwhile.")
-@workspace_option
-@json_option
-@offline_option
-@quiet_option
-def export(
-    numbers: tuple[int, ...],
-    force: bool,
-    workspace: Path | None,
-    as_json: bool,
-    offline: bool,
-    quiet: bool,
-) -> None:
+@bench_options
+def export(bench: Bench, as_json: bool, numbers: tuple[int, ...], force: bool) -> None:
     """Write the commits of the workspace back to patches/."""
     from opencoti_build.series.editing import export as write_back
 
-    bench = make_bench(make_ui(quiet), offline, workspace)
     report(bench, write_back(bench, numbers, force=force), as_json)
 
 
@@ -81,11 +57,10 @@ def export(
 @click.option("--upstream", default="none", show_default=True, help="none, or WORD URL.")
 @click.option("--why", default="", help="Why it is needed; - reads standard input.")
 @click.option("--author", default="opencoti <opencoti@localhost>", show_default=True)
-@workspace_option
-@json_option
-@offline_option
-@quiet_option
+@bench_options
 def new(
+    bench: Bench,
+    as_json: bool,
     title: str,
     number: int,
     feature: str,
@@ -95,10 +70,6 @@ def new(
     upstream: str,
     why: str,
     author: str,
-    workspace: Path | None,
-    as_json: bool,
-    offline: bool,
-    quiet: bool,
 ) -> None:
     """Make the edits in the workspace a new patch, or begin an empty one."""
     from opencoti_build.series.editing import NewPatch
@@ -115,7 +86,6 @@ def new(
         "Depends": depends,
         "Upstream": upstream,
     }
-    bench = make_bench(make_ui(quiet), offline, workspace)
     wanted = NewPatch(title, why.strip(), number, trailers, author)
     done = make_patch(bench, wanted)
     if done is None:
@@ -126,17 +96,11 @@ def new(
 
 @click.command()
 @click.argument("number", type=int, required=False)
-@workspace_option
-@json_option
-@offline_option
-@quiet_option
-def refresh(
-    number: int | None, workspace: Path | None, as_json: bool, offline: bool, quiet: bool
-) -> None:
+@bench_options
+def refresh(bench: Bench, as_json: bool, number: int | None) -> None:
     """Take the edits of the workspace into the open patch, or into patch NUMBER."""
     from opencoti_build.series.editing import refresh as take_edits
 
-    bench = make_bench(make_ui(quiet), offline, workspace)
     report(bench, take_edits(bench, number), as_json)
 
 
@@ -146,20 +110,15 @@ def refresh(
 @click.option("--number", "target", type=int, required=True, help="Number of the new patch.")
 @click.option("--title", required=True, help="Subject of the new patch.")
 @click.option("--why", default=None, help="Reason of the new patch [that of the old one].")
-@workspace_option
-@json_option
-@offline_option
-@quiet_option
+@bench_options
 def split(
+    bench: Bench,
+    as_json: bool,
     number: int,
     files: tuple[str, ...],
     target: int,
     title: str,
     why: str | None,
-    workspace: Path | None,
-    as_json: bool,
-    offline: bool,
-    quiet: bool,
 ) -> None:
     """Move the changes of FILES from patch NUMBER to a new one.
 
@@ -167,7 +126,6 @@ def split(
     """
     from opencoti_build.series import rework
 
-    bench = make_bench(make_ui(quiet), offline, workspace)
     command = f"series split {number:04d} --number {target:04d}"
     _run(bench, command, lambda _, s: rework.split(s, number, files, target, title, why), as_json)
 
@@ -175,22 +133,11 @@ def split(
 @click.command()
 @click.argument("into", type=int)
 @click.argument("numbers", type=int, nargs=-1, required=True)
-@workspace_option
-@json_option
-@offline_option
-@quiet_option
-def fold(
-    into: int,
-    numbers: tuple[int, ...],
-    workspace: Path | None,
-    as_json: bool,
-    offline: bool,
-    quiet: bool,
-) -> None:
+@bench_options
+def fold(bench: Bench, as_json: bool, into: int, numbers: tuple[int, ...]) -> None:
     """Join patches NUMBERS into patch INTO."""
     from opencoti_build.series import rework
 
-    bench = make_bench(make_ui(quiet), offline, workspace)
     command = f"series fold {into:04d} {' '.join(f'{n:04d}' for n in numbers)}"
 
     def change(git: Git, series: Series) -> Sequence[Patch]:
@@ -203,23 +150,11 @@ def fold(
 @click.argument("number", type=int)
 @click.argument("title")
 @click.option("--keep-slug", is_flag=True, help="Change the subject alone, not the file name.")
-@workspace_option
-@json_option
-@offline_option
-@quiet_option
-def rename(
-    number: int,
-    title: str,
-    keep_slug: bool,
-    workspace: Path | None,
-    as_json: bool,
-    offline: bool,
-    quiet: bool,
-) -> None:
+@bench_options
+def rename(bench: Bench, as_json: bool, number: int, title: str, keep_slug: bool) -> None:
     """Give patch NUMBER another subject, and the file name that follows from it."""
     from opencoti_build.series import rework
 
-    bench = make_bench(make_ui(quiet), offline, workspace)
     command = f"series rename {number:04d}"
     _run(bench, command, lambda _, s: rework.rename(s, number, title, keep_slug=keep_slug), as_json)
 
@@ -227,17 +162,11 @@ def rename(
 @click.command()
 @click.argument("number", type=int)
 @click.argument("target", type=int)
-@workspace_option
-@json_option
-@offline_option
-@quiet_option
-def renumber(
-    number: int, target: int, workspace: Path | None, as_json: bool, offline: bool, quiet: bool
-) -> None:
+@bench_options
+def renumber(bench: Bench, as_json: bool, number: int, target: int) -> None:
     """Give patch NUMBER the number TARGET; what depends on it follows."""
     from opencoti_build.series import rework
 
-    bench = make_bench(make_ui(quiet), offline, workspace)
     command = f"series renumber {number:04d} {target:04d}"
     _run(bench, command, lambda _, s: rework.renumber(s, number, target), as_json)
 
@@ -245,41 +174,29 @@ def renumber(
 @click.command()
 @click.argument("number", type=int)
 @click.option("--force", is_flag=True, help="Also when other patches name it in Depends.")
-@workspace_option
-@json_option
-@offline_option
-@quiet_option
-def drop(
-    number: int, force: bool, workspace: Path | None, as_json: bool, offline: bool, quiet: bool
-) -> None:
+@bench_options
+def drop(bench: Bench, as_json: bool, number: int, force: bool) -> None:
     """Take patch NUMBER out of the series."""
     from opencoti_build.series import rework
 
-    bench = make_bench(make_ui(quiet), offline, workspace)
     command = f"series drop {number:04d}"
     _run(bench, command, lambda _, s: rework.drop(s, number, force=force), as_json)
 
 
 @click.command()
 @click.option("--force", is_flag=True, help="Also when files changed since.")
-@workspace_option
-@json_option
-@offline_option
-@quiet_option
-def undo(force: bool, workspace: Path | None, as_json: bool, offline: bool, quiet: bool) -> None:
+@bench_options
+def undo(bench: Bench, as_json: bool, force: bool) -> None:
     """Undo the last command that changed the series (again: the one before it)."""
-    _turn(make_bench(make_ui(quiet), offline, workspace), False, force, as_json)
+    _turn(bench, False, force, as_json)
 
 
 @click.command()
 @click.option("--force", is_flag=True, help="Also when files changed since.")
-@workspace_option
-@json_option
-@offline_option
-@quiet_option
-def redo(force: bool, workspace: Path | None, as_json: bool, offline: bool, quiet: bool) -> None:
+@bench_options
+def redo(bench: Bench, as_json: bool, force: bool) -> None:
     """Do again what was undone last."""
-    _turn(make_bench(make_ui(quiet), offline, workspace), True, force, as_json)
+    _turn(bench, True, force, as_json)
 
 
 def _turn(bench: Bench, redo: bool, force: bool, as_json: bool) -> None:

@@ -257,15 +257,3 @@ def _read_stamp(path: Path) -> Stamp | None:
 def _stamp_bytes(stamp: Stamp) -> bytes:
     data = {"format": FORMAT, **asdict(stamp)}
     return json.dumps(data, indent=1, default=lambda outcome: outcome.value).encode()
-
-
-def applied_base(root: Path) -> str:
-    """The base commit of an applied workspace. Raises SeriesError ``workspace-missing``."""
-    stamp = Workspace(root).stamp()
-    if stamp is None:
-        raise SeriesError(
-            "workspace-missing",
-            f"{root} holds no applied series",
-            hint="run 'opencoti-build series apply'",
-        )
-    return stamp.base_commit

@@ -125,3 +125,32 @@ def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(SeriesError) as caught:
         call()
     return caught.value.reason
+
+
+PIN = """\
+format = 1
+name = "{name}"
+kind = "source"
+version = "1"
+license = "MIT"
+tree = "{tree}"
+
+[[transports]]
+kind = "archive"
+url = "https://example.invalid/x.tar.gz"
+filename = "x.tar.gz"
+sha256 = "{zero}"
+size = 1
+member = "x"
+"""
+
+
+def pin(bench: Bench, name: str, tree: str) -> None:
+    """Write a pin for ``tree``, which the object store then knows as fetched."""
+    folder = bench.root / "vendor/sources"
+    folder.mkdir(parents=True, exist_ok=True)
+    zero = "0" * 64
+    (folder / f"{name}.toml").write_text(PIN.format(name=name, tree=tree, zero=zero))
+    known = bench.objects / "refs/trees" / tree
+    known.parent.mkdir(exist_ok=True)
+    known.write_text(f"{tree}\n")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from opencoti_build.cli.main import main
-from tests.unit.series.conftest import Bench
+from tests.unit.series.conftest import Bench, pin
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -25,13 +23,7 @@ def run(bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     (bench.root / "recipes").mkdir()
     monkeypatch.setenv("OPENCOTI_BUILD_PROJECT", str(bench.root))
     monkeypatch.setenv("OPENCOTI_BUILD_CACHE", str(cache))
-    pins = ModuleType("opencoti_build.sources.pins")
-    fetch = ModuleType("opencoti_build.sources.fetch")
-    pins.load_pins = lambda _: {"llama.cpp": SimpleNamespace(tree=bench.tree)}  # type: ignore[attr-defined]
-    fetch.FetchContext = lambda cache, ui, offline: None  # type: ignore[attr-defined]
-    fetch.ensure_tree = lambda pin, _: pin.tree  # type: ignore[attr-defined]
-    for module in (pins, fetch):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+    pin(bench, "llama.cpp", bench.tree)
 
     def call(*args: str) -> tuple[int, str, str]:
         code = 0

@@ -11,36 +11,9 @@ import pytest
 
 from opencoti_build.cli.main import main
 from tests.lib.series import write_tree
-from tests.unit.series.conftest import Bench, text
+from tests.unit.series.conftest import Bench, pin, text
 
 Run = Callable[..., tuple[int, str, str]]
-
-PIN = """\
-format = 1
-name = "{name}"
-kind = "source"
-version = "1"
-license = "MIT"
-tree = "{tree}"
-
-[[transports]]
-kind = "archive"
-url = "https://example.invalid/x.tar.gz"
-filename = "x.tar.gz"
-sha256 = "{zero}"
-size = 1
-member = "x"
-"""
-
-
-def pin(bench: Bench, name: str, tree: str) -> None:
-    folder = bench.root / "vendor/sources"
-    folder.mkdir(parents=True, exist_ok=True)
-    zero = "0" * 64
-    (folder / f"{name}.toml").write_text(PIN.format(name=name, tree=tree, zero=zero))
-    known = bench.objects / "refs/trees" / tree
-    known.parent.mkdir(exist_ok=True)
-    known.write_text(f"{tree}\n")
 
 
 @pytest.fixture
