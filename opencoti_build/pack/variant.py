@@ -35,6 +35,15 @@ class HostIdentity:
 
 
 @dataclass(frozen=True)
+class GpuLibrary:
+    """A library to embed: its name in the file, and the GPU architectures that it has code for."""
+
+    name: str
+    path: Path
+    architectures: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Variant:
     """A finished variant; ``entries`` are its own, beside those of the host."""
 
@@ -56,19 +65,25 @@ def host_identity(host: Path) -> HostIdentity:
 
 
 def make_variant(
-    host: Path, out: Path, identity: HostIdentity, library: tuple[str, Path] | None
+    host: Path, out: Path, identity: HostIdentity, library: GpuLibrary | None
 ) -> Variant:
-    """Write the variant ``out`` (mode 0755): the host, with ``library`` (name, file) if given.
+    """Write the variant ``out`` (mode 0755): the host, with ``library`` if given.
 
     Raises PackError ``pack-too-large-for-windows``, ``pack-has-variant``, or those of
     ``append_entries``.
     """
     if library is None:
         return _place(host, out)
-    name, path = library
+    name, path = library.name, library.path
     if layout_of(host).find(VARIANT_NAME):
         raise PackError("pack-has-variant", f"{host.name} has a library of its own already")
-    row = {"name": name, "sha256": sha256_file(path), "size": path.stat().st_size, "mode": "644"}
+    row = {
+        "name": name,
+        "sha256": sha256_file(path),
+        "size": path.stat().st_size,
+        "mode": "644",
+        "architectures": list(library.architectures),
+    }
     facts = {"format": FORMAT, "host": asdict(identity), "files": [row]}
     text = (json.dumps(facts, indent=1, sort_keys=True) + "\n").encode("ascii")
     size, written = append_entries(host, out, [Addition(name, path), Addition(VARIANT_NAME, text)])

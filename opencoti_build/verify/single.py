@@ -12,7 +12,7 @@ from opencoti_build.pack.host import mapped
 from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipreader import ZipLayout
 from opencoti_build.ui import Ui, Unit
-from opencoti_build.verify import contents, engine, hosts, outer, structure
+from opencoti_build.verify import contents, engine, gpu, hosts, outer, structure
 from opencoti_build.verify.report import Finding, Report, failed, from_error, skipped
 from opencoti_build.verify.scan import Scan, scan
 
@@ -35,6 +35,8 @@ def verify_file(path: Path, manifest: Mapping[str, Any] | None, ui: Ui) -> Repor
                     result = scan(stream, layout.entries if layout else (), task, marks)
                     if layout is not None:
                         findings += _inside(data, layout, result, inner)
+                        if all(finding.ok for finding in findings):
+                            findings += gpu.check_gpu(data, layout, inner.rows, manifest, path.name)
             except PackError as error:  # empty file
                 layout, result = None, scan(stream, ())
                 findings.append(from_error("zip", error))

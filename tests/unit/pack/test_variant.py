@@ -10,11 +10,18 @@ import pytest
 
 from opencoti_build.errors import PackError
 from opencoti_build.pack.bundle import add_model
-from opencoti_build.pack.variant import VARIANT_NAME, Variant, host_identity, make_variant
+from opencoti_build.pack.variant import (
+    VARIANT_NAME,
+    GpuLibrary,
+    Variant,
+    host_identity,
+    make_variant,
+)
 from opencoti_build.pack.zipformat import ALIGNMENT
 from opencoti_build.pack.zipreader import read_zip
 from opencoti_build.verify.single import verify_file
-from tests.lib.single_file import QUIET, pack, parts
+from tests.lib.cuda import code_for, cuda_library
+from tests.lib.single_file import QUIET, pack
 
 LIBRARY = "ggml-cuda.so"
 
@@ -24,8 +31,13 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pack(tmp_path_factory.mktemp("host") / "host").path
 
 
+def gpu_library(*stated: str) -> GpuLibrary:
+    path = cuda_library(code_for("80", "90") + code_for("90a"))
+    return GpuLibrary(LIBRARY, path, stated or ("80", "90"))
+
+
 def variant(host: Path, out: Path, embed: bool = True) -> Variant:
-    library = (LIBRARY, parts().module) if embed else None
+    library = gpu_library() if embed else None
     return make_variant(host, out, host_identity(host), library)
 
 
@@ -40,6 +52,14 @@ def manifest(host: Path, *variants: Variant) -> dict[str, object]:
         for made in variants
     ]  # fmt: skip
     return {"format": 1, "artifacts": rows}
+
+
+def test_the_architectures_are_those_of_the_library(host: Path, tmp_path: Path) -> None:
+    good = variant(host, tmp_path / "a")
+    found = {f.check: f.message for f in verify_file(good.path, None, QUIET).findings}
+    assert found["gpu architectures"].startswith("80 90,")
+    wrong = make_variant(host, tmp_path / "b", host_identity(host), gpu_library("80", "90", "120f"))
+    assert verify_file(wrong.path, None, QUIET).reasons == ("gpu-architectures-mismatch",)
 
 
 def test_every_variant_begins_with_the_host(host: Path, tmp_path: Path) -> None:
@@ -90,7 +110,7 @@ def test_another_host_is_found(host: Path, tmp_path: Path) -> None:
 
 def test_a_variant_that_names_another_host(host: Path, tmp_path: Path) -> None:
     wrong = host_identity(pack(tmp_path / "other", version="0.10.4").path)
-    made = make_variant(host, tmp_path / "a", wrong, (LIBRARY, parts().module))
+    made = make_variant(host, tmp_path / "a", wrong, gpu_library())
     assert verify_file(made.path, None, QUIET).reasons == ("host-mismatch",)
 
 
