@@ -20,6 +20,7 @@ else:
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._]{0,31}")
 _VERSION = re.compile(r"\d+(\.\d+){1,3}")
 _NUMBERS = re.compile(r"\d+\.\d+")
+_ARCHITECTURE = re.compile(r"[1-9]\d{1,2}[af]?")
 _MINIMUM_KEYS = {System.LINUX: "glibc", System.MACOS: "macos"}
 _MINIMUM_NAMES = {"glibc": "glibc", "macos": "macOS"}
 # Below these, symbols that the engine needs do not exist.
@@ -45,6 +46,19 @@ class TargetRecipe:
     toolchain: str
     minimum: Minimum | None
     cpu_variants: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CudaRecipe:
+    """The CUDA library of one target: the GPU architectures that it has code for."""
+
+    target: Target
+    architectures: tuple[str, ...]
+
+    @property
+    def component(self) -> str:
+        """The name that variants have for it."""
+        return f"ggml-cuda {self.target}"
 
 
 @dataclass(frozen=True)
@@ -77,6 +91,7 @@ class Recipe:
     base: str
     targets: tuple[TargetRecipe, ...]
     variants: tuple[VariantRecipe, ...]
+    cuda: tuple[CudaRecipe, ...] = ()
 
     def file_name(self, tag: str, variant: VariantRecipe) -> str:
         """The published name of ``variant``, such as ``name-0.10.3-c3-x86_64.llamafile``."""
@@ -131,7 +146,7 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def _parse(path: Path, data: Mapping[str, Any]) -> Recipe:
-    _only(data, {"format", "name", "version", "base", "targets", "variants"})
+    _only(data, {"format", "name", "version", "base", "targets", "cuda", "variants"})
     if data["format"] != 1:
         raise ValueError(f"format {data['format']!r} is not 1")
     if not _VERSION.fullmatch(data["version"]):
@@ -142,7 +157,10 @@ def _parse(path: Path, data: Mapping[str, Any]) -> Recipe:
         raise ValueError("a recipe needs at least one target and one variant")
     if len({item.suffix for item in variants}) != len(variants):
         raise ValueError("two variants have the same suffix")
-    return Recipe(path, str(data["name"]), data["version"], str(data["base"]), targets, variants)
+    cuda = tuple(_cuda(name, table) for name, table in data.get("cuda", {}).items())
+    return Recipe(
+        path, str(data["name"]), data["version"], str(data["base"]), targets, variants, cuda
+    )
 
 
 def _target(name: str, table: Mapping[str, Any]) -> TargetRecipe:
@@ -154,6 +172,22 @@ def _target(name: str, table: Mapping[str, Any]) -> TargetRecipe:
     minimum = _minimum(name, key, table[key]) if key else None
     variants = tuple(str(item) for item in table["cpu_variants"])
     return TargetRecipe(target, table["toolchain"], minimum, variants)
+
+
+def _cuda(name: str, table: Mapping[str, Any]) -> CudaRecipe:
+    _only(table, {"architectures"})
+    architectures = tuple(str(item) for item in table["architectures"])
+    return CudaRecipe(Target(name), check_architectures(architectures))
+
+
+def check_architectures(names: tuple[str, ...]) -> tuple[str, ...]:
+    """``names`` of GPU architectures without repeats, by number. Raises ValueError."""
+    for name in names:
+        if not _ARCHITECTURE.fullmatch(name):
+            raise ValueError(f"GPU architecture {name!r} is not like 90 or 120f")
+    if not names:
+        raise ValueError("a CUDA library needs at least one GPU architecture")
+    return tuple(sorted(set(names), key=lambda name: (int(name.rstrip("af")), name)))
 
 
 def _minimum(name: str, key: str, version: str) -> Minimum:

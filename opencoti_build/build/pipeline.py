@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opencoti_build.build.context import BuildContext
+from opencoti_build.build.cuda import LIBRARY, CudaBuilder, CudaSpec
 from opencoti_build.build.engine import ENGINE, EngineBuilder, EngineSpec
 from opencoti_build.build.launcher import LAUNCHER, launcher_step, make_launcher
 from opencoti_build.build.ninja import NinjaResult
 from opencoti_build.build.steps import Step, StepState, StepStore
 from opencoti_build.build.workspace import Workspace, prepare_workspace
+from opencoti_build.errors import BuildError
 from opencoti_build.recipe import TargetRecipe
 from opencoti_build.targets import Target
+from opencoti_build.toolchains.nvcc import find_nvcc
 from opencoti_build.toolchains.zig import zig_toolchain
 
 
@@ -89,6 +92,30 @@ class Pipeline:
             launcher_step(target), lambda output: make_launcher(target, self.context.cache, output)
         )
         return folder / LAUNCHER
+
+    def cuda(self, recipe: TargetRecipe, architectures: tuple[str, ...]) -> Path:
+        """Build the CUDA library of ``recipe``'s target, or take it from the store.
+
+        Builds the engine first, whose libggml-base it is linked against. Raises BuildError.
+        """
+        if recipe.target is not Target.X86_64_LINUX:
+            raise BuildError(
+                "cuda-target-unknown", f"the CUDA library cannot be built for {recipe.target}"
+            )
+        toolchain = self.spec(recipe).toolchain
+        spec = CudaSpec(self.workspace.tree, architectures, find_nvcc(), toolchain)
+        done: list[NinjaResult] = []
+
+        def action(output: Path) -> None:
+            base = self.engine(recipe).folder / "libggml-base.so.0"
+            builder = CudaBuilder(spec, self.workspace.path, self.context.cache, self.context.ui)
+            done.append(builder.build(base, output, self.context.jobs, self.workspace.owner))
+            self.workspace.check_unchanged()
+
+        folder = self.store.run(spec.step(), action)
+        if done:
+            self._report(done[0])
+        return folder / LIBRARY
 
     def _report(self, result: NinjaResult) -> None:
         self.context.ui.info(

@@ -55,3 +55,37 @@ def engine(context: BuildContext, out: Path | None, as_json: bool) -> None:
         return
     for row in rows:
         click.echo(f"{row['target']}  {int(str(row['size'])) / 1e6:.1f} MB  {row['folder']}")
+
+
+@command.command()
+@click.option("--tag", default="dev", show_default=True, help="Tag of the engine beside it.")
+@click.option("--arch", multiple=True, help="Only this GPU architecture, such as 90 or 120f.")
+@click.option("--out", type=click.Path(path_type=Path), help="Copy the library there.")
+@build_options
+@json_option
+def cuda(context: BuildContext, arch: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+    """Build the CUDA library of the first target that has one in the recipe."""
+    from opencoti_build.build.pipeline import Pipeline
+    from opencoti_build.digest import sha256_file
+    from opencoti_build.errors import UsageError
+    from opencoti_build.recipe import check_architectures
+
+    wanted = {item.target: item for item in context.recipe.cuda}
+    recipe = next((item for item in context.targets if item.target in wanted), None)
+    if recipe is None:
+        raise UsageError("no-cuda-in-recipe", "the recipe has no CUDA library for these targets")
+    try:
+        names = check_architectures(arch) if arch else wanted[recipe.target].architectures
+    except ValueError as error:
+        raise UsageError("bad-architecture", str(error)) from None
+    path = Pipeline.prepare(context).cuda(recipe, names)
+    if out:
+        with atomic_path(out / path.name, 0o755) as temporary:
+            shutil.copyfile(path, temporary)
+        path = out / path.name
+    row = {"architectures": list(names), "file": str(path), "size": path.stat().st_size,
+           "sha256": sha256_file(path)}  # fmt: skip
+    if as_json:
+        print_json(row)
+        return
+    click.echo(f"{' '.join(names)}  {path.stat().st_size / 1e6:.1f} MB  {path}")

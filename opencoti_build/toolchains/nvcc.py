@@ -1,0 +1,147 @@
+"""The CUDA compiler: from the PyPI packages of the extra ``cuda``, or a system CUDA.
+
+nvcc compiles device code itself and hands host code to a C++ compiler of the system: zig's C++
+library does not go with CUDA's headers. Only objects come from here; ``build.cuda`` links them.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from opencoti_build.digest import content_key, sha256_file
+from opencoti_build.errors import BuildError
+
+OLDEST = (12, 9)
+"""The first CUDA with family targets such as 120f."""
+# What decides about the bytes of device code; the same files give the same code wherever they lie.
+_PROGRAMS = ("bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc")
+_LIBRARIES = ("lib", "lib64", "targets/x86_64-linux/lib")
+_HINT = "run: pip install 'opencoti-build[cuda]', or install CUDA 12.9 or newer and set CUDA_HOME"
+_VERSION = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
+_CXX_NAMES = ("g++", "g++-14", "g++-13", "g++-12", "g++-11")
+
+
+@dataclass(frozen=True)
+class HostCxx:
+    """The C++ compiler for host code: its version and its static C++ library."""
+
+    path: Path
+    version: str
+    library: Path
+
+
+@dataclass(frozen=True)
+class NvccToolchain:
+    """A CUDA compiler: ``root`` holds bin/, include/, nvvm/ and the libraries."""
+
+    root: Path
+    version: str
+    identity: str
+    host: HostCxx
+
+    @property
+    def nvcc(self) -> Path:
+        return self.root / "bin" / "nvcc"
+
+    @property
+    def runtime(self) -> Path:
+        """The static CUDA runtime. Raises BuildError ``cuda-runtime-missing``."""
+        for folder in _LIBRARIES:
+            path = self.root / folder / "libcudart_static.a"
+            if path.is_file():
+                return path
+        raise BuildError(
+            "cuda-runtime-missing", f"no libcudart_static.a below {self.root}", hint=_HINT
+        )
+
+    @property
+    def includes(self) -> tuple[Path, ...]:
+        """Folders of headers, some of which only one of the two layouts has."""
+        places = ("include", "include/cccl", "cccl/include", "targets/x86_64-linux/include")
+        return tuple(self.root / place for place in places if (self.root / place).is_dir())
+
+    def to_key(self) -> dict[str, object]:
+        """What of the toolchain can change a build's output."""
+        runtime = sha256_file(self.runtime)
+        host = {"version": self.host.version, "library": sha256_file(self.host.library)}
+        return {"version": self.version, "identity": self.identity, "runtime": runtime,
+                "host": host}  # fmt: skip
+
+
+def find_nvcc() -> NvccToolchain:
+    """The installed CUDA compiler: the PyPI packages first, then CUDA_HOME, then PATH.
+
+    Raises BuildError ``nvcc-missing``, ``nvcc-too-old``, ``nvcc-incomplete`` or
+    ``host-compiler-missing``.
+    """
+    for root in _roots():
+        if (root / "bin" / "nvcc").is_file():
+            return _examine(root)
+    raise BuildError("nvcc-missing", "no CUDA compiler is installed", hint=_HINT)
+
+
+def _roots() -> Iterator[Path]:
+    try:
+        package = importlib.metadata.distribution("nvidia-cuda-nvcc")
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    else:
+        for item in package.files or ():
+            if item.name == "nvcc" and item.parent.name == "bin":
+                yield Path(str(package.locate_file(item))).resolve().parents[1]
+    if home := os.environ.get("CUDA_HOME"):
+        yield Path(home)
+    if found := shutil.which("nvcc"):
+        yield Path(found).resolve().parents[1]
+
+
+def _examine(root: Path) -> NvccToolchain:
+    version = _run_version(root / "bin" / "nvcc")
+    missing = [name for name in _PROGRAMS if not (root / name).is_file()]
+    if missing:
+        raise BuildError(
+            "nvcc-incomplete",
+            f"the CUDA compiler in {root} is not complete",
+            context={"missing": ", ".join(missing)},
+            hint=_HINT,
+        )
+    identity = content_key({name: sha256_file(root / name) for name in _PROGRAMS})[:32]
+    return NvccToolchain(root, version, identity, _find_host())
+
+
+def _run_version(nvcc: Path) -> str:
+    try:
+        text = subprocess.run([str(nvcc), "--version"], capture_output=True, text=True).stdout
+    except OSError as error:
+        raise BuildError("nvcc-missing", f"{nvcc} does not start: {error}", hint=_HINT) from None
+    match = _VERSION.search(text)
+    if match is None:
+        raise BuildError("nvcc-missing", f"{nvcc} does not tell its version", hint=_HINT)
+    if (int(match[1]), int(match[2])) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise BuildError("nvcc-too-old", f"CUDA {match[3]} is older than {oldest}", hint=_HINT)
+    return match[3]
+
+
+def _find_host() -> HostCxx:
+    for name in _CXX_NAMES:
+        if path := shutil.which(name):
+            library = Path(_output(path, "-print-file-name=libstdc++.a"))
+            if library.is_file():
+                return HostCxx(Path(path), _output(path, "-dumpfullversion"), library.resolve())
+    raise BuildError(
+        "host-compiler-missing",
+        "nvcc needs g++ with its static C++ library for host code",
+        hint="install g++ with the system's package manager",
+    )
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()

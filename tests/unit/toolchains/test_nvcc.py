@@ -1,0 +1,91 @@
+"""The CUDA compiler: where it is looked for, what is refused, what identifies it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from opencoti_build.errors import BuildError
+from opencoti_build.toolchains import nvcc
+
+PROGRAMS = ("bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc")
+
+needs_host = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
+
+
+def cuda(root: Path, version: str = "13.0, V13.0.88") -> Path:
+    """A folder laid out like a CUDA installation, with programs that only tell a version."""
+    for name in PROGRAMS:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {version}'\n")
+        path.chmod(0o755)
+    (root / "lib64").mkdir()
+    (root / "lib64" / "libcudart_static.a").write_bytes(b"!<arch>\n")
+    (root / "include").mkdir()
+    return root
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """No CUDA but what a test names."""
+
+    def missing(name: str) -> object:
+        raise nvcc.importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(nvcc.importlib.metadata, "distribution", missing)
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return monkeypatch
+
+
+def reason() -> str:
+    with pytest.raises(BuildError) as caught:
+        nvcc.find_nvcc()
+    return caught.value.reason
+
+
+def test_what_cannot_be_used_is_refused(alone: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if shutil.which("nvcc") is None:
+        assert reason() == "nvcc-missing"
+    alone.setenv("CUDA_HOME", str(cuda(tmp_path / "old", "12.8, V12.8.93")))
+    assert reason() == "nvcc-too-old"
+    root = cuda(tmp_path / "part")
+    (root / "bin" / "ptxas").unlink()
+    alone.setenv("CUDA_HOME", str(root))
+    assert reason() == "nvcc-incomplete"
+    alone.setenv("CUDA_HOME", str(cuda(tmp_path / "mute", "unknown")))
+    assert reason() == "nvcc-missing"
+    alone.setenv("CUDA_HOME", str(cuda(tmp_path / "good")))
+    alone.setenv("PATH", str(tmp_path))
+    assert reason() == "host-compiler-missing"
+
+
+@needs_host
+def test_the_same_files_are_the_same_compiler(alone: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    keys = []
+    for name in ("one", "two"):
+        alone.setenv("CUDA_HOME", str(cuda(tmp_path / name)))
+        found = nvcc.find_nvcc()
+        assert (found.root, found.version) == (tmp_path / name, "13.0.88")
+        assert found.includes == (tmp_path / name / "include",)
+        keys.append(found.to_key())
+    assert keys[0] == keys[1]
+    with (tmp_path / "two" / "bin" / "ptxas").open("a") as stream:
+        stream.write("# another one\n")
+    assert nvcc.find_nvcc().identity != keys[0]["identity"]
+    (tmp_path / "two" / "lib64" / "libcudart_static.a").unlink()
+    with pytest.raises(BuildError) as caught:
+        nvcc.find_nvcc().to_key()
+    assert caught.value.reason == "cuda-runtime-missing"
+
+
+@needs_host
+def test_nvcc_on_the_path_is_found_through_links(alone: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    root, links = cuda(tmp_path / "cuda"), tmp_path / "links"
+    links.mkdir()
+    (links / "nvcc").symlink_to(root / "bin" / "nvcc")
+    alone.setenv("PATH", f"{links}:/usr/bin:/bin")
+    assert nvcc.find_nvcc().root == root
