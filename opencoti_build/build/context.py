@@ -26,6 +26,7 @@ class BuildContext:
     ui: Ui
     offline: bool = False
     jobs: int | None = None
+    cuda: bool = True
 
     @property
     def workspace(self) -> Path:

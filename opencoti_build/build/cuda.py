@@ -214,7 +214,8 @@ class CudaBuilder:
             # Without -O zig adds checks, and the names of files that they print.
             str(wrappers.cc), "-O2", "-shared", "-s", "-g0", "-o", str(library),
             f"@{response}", str(old), str(self.spec.nvcc.runtime),
-            str(self.spec.nvcc.host.library), str(base), "-lunwind", "-lm", "-ldl", "-lrt", "-lpthread", "-Wl,-rpath,$ORIGIN",
+            str(self.spec.nvcc.host.library), str(base),
+            "-lunwind", "-lm", "-ldl", "-lrt", "-lpthread", "-Wl,-rpath,$ORIGIN",
             "-Wl,--no-undefined", f"-Wl,--version-script={exports}",
         ]  # fmt: skip
         log = self.folder / "link.log"

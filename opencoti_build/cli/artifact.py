@@ -16,15 +16,21 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--tag", required=True, help="Release tag, such as c3.")
 @click.option("--out", type=click.Path(path_type=Path), help="Release folder [dist/TAG].")
+@click.option(
+    "--no-cuda", is_flag=True, help="Without the CUDA library, also where it can be built."
+)
 @build_options
 @json_option
-def command(context: BuildContext, out: Path | None, as_json: bool) -> None:
+def command(context: BuildContext, out: Path | None, no_cuda: bool, as_json: bool) -> None:
     """Build the single file and write its release folder."""
+    from dataclasses import replace
+
     from opencoti_build.build.pipeline import Pipeline
     from opencoti_build.release.folder import make_release
 
     folder = out or Path.cwd() / "dist" / context.tag
-    release = make_release(Pipeline.prepare(context), folder)
+    pipeline = Pipeline.prepare(replace(context, cuda=not no_cuda))
+    release = make_release(pipeline, folder)
     if as_json:
         print_json({"folder": str(folder), "manifest": release.manifest})
         return

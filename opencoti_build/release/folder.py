@@ -13,9 +13,16 @@ from opencoti_build import __version__
 from opencoti_build.build.pipeline import Pipeline
 from opencoti_build.digest import sha256_bytes
 from opencoti_build.errors import PackError
-from opencoti_build.pack.variant import HostIdentity, Variant, host_identity, make_variant
+from opencoti_build.pack.variant import (
+    GpuLibrary,
+    HostIdentity,
+    Variant,
+    host_identity,
+    make_variant,
+)
 from opencoti_build.paths import Project, write_atomic
 from opencoti_build.recipe import VariantRecipe
+from opencoti_build.release.gpu import find_library, publish_library
 from opencoti_build.release.host import Host, inner_facts, make_host, target_files
 from opencoti_build.release.manifest import FORMAT, check, render
 from opencoti_build.release.notes import build_info
@@ -23,6 +30,16 @@ from opencoti_build.release.notes import build_info
 MANIFEST = "MANIFEST.json"
 SUMS = "SHA256SUMS"
 NOTES = "BUILD_INFO.md"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A variant of the recipe, its file, and the library that it embeds with its own file."""
+
+    recipe: VariantRecipe
+    variant: Variant
+    library: GpuLibrary | None
+    published: Path | None
 
 
 @dataclass(frozen=True)
@@ -53,17 +70,21 @@ def make_release(pipeline: Pipeline, folder: Path) -> Release:
     texts = {MANIFEST: render(manifest), NOTES: build_info(manifest)}
     for name, data in texts.items():
         write_atomic(folder / name, data)
-    sums = {made.path.name: made.sha256 for _, made in variants}
+    sums = {made.variant.path.name: made.variant.sha256 for made in variants}
+    for made in variants:
+        if made.published:
+            name = made.published.relative_to(folder).as_posix()
+            sums[name] = made.variant.entries[0].sha256
     sums |= {name: sha256_bytes(data) for name, data in texts.items()}
     sums |= {f"patches/{p.path.name}": p.sha256 for p in pipeline.workspace.series.patches}
     lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
     write_atomic(folder / SUMS, lines.encode())
-    return Release(folder, manifest, tuple(made.path for _, made in variants))
+    return Release(folder, manifest, tuple(made.variant.path for made in variants))
 
 
 def _make_variants(
     pipeline: Pipeline, host: Host, identity: HostIdentity, folder: Path
-) -> list[tuple[VariantRecipe, Variant]]:
+) -> list[Made]:
     """Write each variant whose name the host may have.
 
     Raises PackError ``pack-too-large-for-windows``, ``pack-no-variant``.
@@ -77,8 +98,13 @@ def _make_variants(
             wanted = ", ".join(map(str, recipe.targets))
             context.ui.info(f"{name} is left out: no engine for {wanted}")
             continue
-        # No component builds GPU libraries yet; gpu_library in the manifest is then null.
-        made.append((recipe, make_variant(host.path, folder / name, identity, None)))
+        library = find_library(pipeline, recipe, name)
+        variant = make_variant(host.path, folder / name, identity, library)
+        published = None
+        if library and recipe.component:
+            release = f"{context.recipe.version}-{context.tag}"
+            published = publish_library(library, recipe.component, folder, release)
+        made.append(Made(recipe, variant, library, published))
     if not made:
         raise PackError(
             "pack-no-variant",
@@ -92,7 +118,7 @@ def outer_manifest(
     pipeline: Pipeline,
     host: Host,
     identity: HostIdentity,
-    variants: Sequence[tuple[VariantRecipe, Variant]],
+    variants: Sequence[Made],
 ) -> dict[str, object]:
     """MANIFEST.json as plain data."""
     context = pipeline.context
@@ -123,18 +149,30 @@ def outer_manifest(
         "targets": targets,
         "artifacts": [
             {
-                "file": made.path.name,
-                "variant": recipe.suffix,
-                "windows": recipe.windows,
-                "gpu_library": _entry(made.entries[0]) if made.entries else None,
-                "sha256": made.sha256,
-                "size": made.size,
+                "file": made.variant.path.name,
+                "variant": made.recipe.suffix,
+                "windows": made.recipe.windows,
+                "gpu_library": _library(made),
+                "sha256": made.variant.sha256,
+                "size": made.variant.size,
                 "host_size": identity.size,
                 "host_sha256": identity.sha256,
-                "entries": [_entry(entry) for entry in (*host.entries, *made.entries)],
+                "entries": [_entry(entry) for entry in (*host.entries, *made.variant.entries)],
             }
-            for recipe, made in variants
+            for made in variants
         ],
+    }
+
+
+def _library(made: Made) -> dict[str, object] | None:
+    """The row of the embedded library: its entry, its own file, what it has code for."""
+    if made.library is None or made.published is None:
+        return None
+    file = "/".join(made.published.parts[-3:])
+    return {
+        **_entry(made.variant.entries[0]),
+        "file": file,
+        "architectures": list(made.library.architectures),
     }
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from opencoti_build.errors import PackError
+from opencoti_build.errors import BuildError, PackError
 from opencoti_build.paths import find_project
 from opencoti_build.recipe import load_recipe
 from opencoti_build.release import folder as module
+from opencoti_build.release import gpu
 from opencoti_build.release.host import Host
 from opencoti_build.targets import Target
 from opencoti_build.verify.single import verify_file
+from tests.lib.cuda import code_for, cuda_library
 from tests.lib.single_file import QUIET, pack
 
 FACTS: dict[str, Any] = {
@@ -25,6 +28,10 @@ FACTS: dict[str, Any] = {
     "workspace_tree": "1" * 40,
     "toolchains": [{"name": "zig", "version": "0.15.2", "identity": "x"}],
 }
+
+
+def no_nvcc() -> None:
+    raise BuildError("nvcc-missing", "no CUDA compiler is installed")
 
 
 @pytest.fixture
@@ -37,7 +44,10 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     host = Host(packed.path, packed.sha256, packed.size, packed.entries, engines)  # type: ignore[arg-type]
     monkeypatch.setattr(module, "make_host", lambda pipeline: host)
     monkeypatch.setattr(module, "inner_facts", lambda pipeline: dict(FACTS))
-    context = SimpleNamespace(project=project, recipe=recipe, tag="c3", targets=linux, ui=QUIET)
+    monkeypatch.setattr(gpu, "find_nvcc", no_nvcc)
+    context = SimpleNamespace(
+        project=project, recipe=recipe, tag="c3", targets=linux, ui=QUIET, cuda=True
+    )
     series = SimpleNamespace(patches=[])
     return SimpleNamespace(context=context, workspace=SimpleNamespace(series=series), host=host)
 
@@ -58,6 +68,45 @@ def test_names_manifest_and_sums(pipeline: Any, tmp_path: Path) -> None:
     assert row["sha256"] in (tmp_path / "dist" / "SHA256SUMS").read_text()
     report = verify_file(release.artifacts[0], release.manifest, QUIET)
     assert [r for r in report.reasons if r.startswith(("release", "host"))] == []
+
+
+def test_the_library_is_embedded_and_published(
+    pipeline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (recipe,) = [c for c in pipeline.context.recipe.cuda if c.target is Target.X86_64_LINUX]
+    built = cuda_library(code_for(*recipe.architectures))
+    asked: list[tuple[str, ...]] = []
+
+    def build(target: Any, architectures: tuple[str, ...]) -> Path:
+        assert target.target is Target.X86_64_LINUX
+        asked.append(architectures)
+        return built
+
+    pipeline.cuda = build
+    monkeypatch.setattr(gpu, "find_nvcc", lambda: None)
+    release = module.make_release(pipeline, tmp_path / "dist")
+    assert asked == [recipe.architectures]
+    (row,) = release.manifest["artifacts"]  # type: ignore[misc]
+    library = row["gpu_library"]
+    published = tmp_path / "dist" / library["file"]
+    assert library["file"] == "dso/0.10.3-c3/ggml-cuda-x86_64.so"
+    assert library["architectures"] == list(recipe.architectures)
+    digest = hashlib.sha256(built.read_bytes()).hexdigest()
+    assert published.read_bytes() == built.read_bytes() and library["sha256"] == digest
+    assert f"{digest}  {library['file']}" in (tmp_path / "dist" / "SHA256SUMS").read_text()
+    with zipfile.ZipFile(release.artifacts[0]) as archive:
+        assert archive.read("ggml-cuda.so") == built.read_bytes()
+    assert "| ggml-cuda.so |" in (tmp_path / "dist" / "BUILD_INFO.md").read_text()
+
+    report = verify_file(release.artifacts[0], release.manifest, QUIET)
+    found = {finding.check: finding for finding in report.findings}
+    assert found["release entries"].ok and found["release host"].ok
+
+    pipeline.context.cuda = False
+    release = module.make_release(pipeline, tmp_path / "without")
+    assert len(asked) == 1 and not (tmp_path / "without" / "dso").exists()
+    (row,) = release.manifest["artifacts"]  # type: ignore[misc]
+    assert row["gpu_library"] is None
 
 
 def test_windows_gets_its_name_with_its_engine(pipeline: Any, tmp_path: Path) -> None:
