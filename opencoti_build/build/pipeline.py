@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,10 +64,21 @@ class Pipeline:
     def steps(self) -> list[Step]:
         """The compile steps, in order."""
         return [
-            step
-            for recipe in self.context.targets
-            for step in (self.spec(recipe).step(), launcher_step(recipe.target))
+            *(
+                step
+                for recipe in self.context.targets
+                for step in (self.spec(recipe).step(), launcher_step(recipe.target))
+            ),
+            *self._cuda_steps(),
         ]
+
+    def _cuda_steps(self) -> Iterator[Step]:
+        """The CUDA libraries that ``artifact`` would build here: none without a compiler."""
+        wanted = {item.target: item.architectures for item in self.context.recipe.cuda}
+        for recipe in self.context.targets:
+            if recipe.target in wanted and self.context.cuda:
+                with contextlib.suppress(BuildError):
+                    yield self._cuda_spec(recipe, wanted[recipe.target]).step()
 
     def states(self) -> list[StepState]:
         """Each step with whether it is stored and, if not, which input changed."""
@@ -98,12 +111,7 @@ class Pipeline:
 
         Builds the engine first, whose libggml-base it is linked against. Raises BuildError.
         """
-        if recipe.target is not Target.X86_64_LINUX:
-            raise BuildError(
-                "cuda-target-unknown", f"the CUDA library cannot be built for {recipe.target}"
-            )
-        toolchain = self.spec(recipe).toolchain
-        spec = CudaSpec(self.workspace.tree, architectures, find_nvcc(), toolchain)
+        spec = self._cuda_spec(recipe, architectures)
         done: list[NinjaResult] = []
 
         def action(output: Path) -> None:
@@ -116,6 +124,14 @@ class Pipeline:
         if done:
             self._report(done[0])
         return folder / LIBRARY
+
+    def _cuda_spec(self, recipe: TargetRecipe, architectures: tuple[str, ...]) -> CudaSpec:
+        if recipe.target is not Target.X86_64_LINUX:
+            raise BuildError(
+                "cuda-target-unknown", f"the CUDA library cannot be built for {recipe.target}"
+            )
+        toolchain = self.spec(recipe).toolchain
+        return CudaSpec(self.workspace.tree, architectures, find_nvcc(), toolchain)
 
     def _report(self, result: NinjaResult) -> None:
         self.context.ui.info(

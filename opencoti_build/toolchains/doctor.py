@@ -12,6 +12,7 @@ from pathlib import Path
 
 from opencoti_build.errors import BuildError, UsageError
 from opencoti_build.paths import find_cache, find_project
+from opencoti_build.toolchains.nvcc import find_nvcc
 from opencoti_build.toolchains.tools import PACKAGES, tool
 
 # A cold engine build needs about this much: sources, objects, build folder, ccache.
@@ -40,7 +41,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """All findings, in the order in which they matter."""
-    findings = [_python(), _git(), *(_package(name) for name in PACKAGES), _zig_runs()]
+    findings = [_python(), _git(), *(_package(name) for name in PACKAGES), _zig_runs(), _nvcc()]
     return [*findings, _place("project", lambda: find_project().root), _disk()]
 
 
@@ -77,6 +78,15 @@ def _zig_runs() -> Finding:
     text = done.stdout.strip() or done.stderr.strip()[:100]
     cure = "pip install --force-reinstall ziglang"
     return Finding("zig starts", done.returncode == 0, text, cure)
+
+
+def _nvcc() -> Finding:
+    """Only needed for the CUDA library."""
+    try:
+        found = find_nvcc()
+    except BuildError as error:
+        return Finding("nvcc", False, error.message, error.hint or "", needed=False)
+    return Finding("nvcc", True, f"{found.version}, g++ {found.host.version}", needed=False)
 
 
 def _place(name: str, find: Callable[[], Path]) -> Finding:
