@@ -20,6 +20,8 @@ from opencoti_build.errors import BuildError
 
 OLDEST = (12, 9)
 """The first CUDA with family targets such as 120f."""
+USUAL = Path("/usr/local/cuda")
+"""Where NVIDIA's own packages install it."""
 # What decides about the bytes of device code; the same files give the same code wherever they lie.
 _PROGRAMS = ("bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc")
 _LIBRARIES = ("lib", "lib64", "targets/x86_64-linux/lib")
@@ -76,7 +78,9 @@ class NvccToolchain:
 
 
 def find_nvcc() -> NvccToolchain:
-    """The installed CUDA compiler: the PyPI packages first, then CUDA_HOME, then PATH.
+    """The installed CUDA compiler: the PyPI packages first, then CUDA_HOME, PATH, /usr/local/cuda.
+
+    What is named by CUDA_HOME is taken or refused; a script called nvcc on PATH is passed over.
 
     Raises BuildError ``nvcc-missing``, ``nvcc-too-old``, ``nvcc-incomplete`` or
     ``host-compiler-missing``.
@@ -84,6 +88,8 @@ def find_nvcc() -> NvccToolchain:
     for root in _roots():
         if (root / "bin" / "nvcc").is_file():
             return _examine(root)
+        if str(root) == os.environ.get("CUDA_HOME"):
+            break
     raise BuildError("nvcc-missing", "no CUDA compiler is installed", hint=_HINT)
 
 
@@ -99,7 +105,10 @@ def _roots() -> Iterator[Path]:
     if home := os.environ.get("CUDA_HOME"):
         yield Path(home)
     if found := shutil.which("nvcc"):
-        yield Path(found).resolve().parents[1]
+        root = Path(found).resolve().parents[1]
+        if all((root / name).is_file() for name in _PROGRAMS):
+            yield root
+    yield USUAL
 
 
 def _examine(root: Path) -> NvccToolchain:

@@ -38,6 +38,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(nvcc.importlib.metadata, "distribution", missing)
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(nvcc, "USUAL", Path("/nowhere"))
     return monkeypatch
 
 
@@ -89,3 +90,15 @@ def test_nvcc_on_the_path_is_found_through_links(alone: pytest.MonkeyPatch, tmp_
     (links / "nvcc").symlink_to(root / "bin" / "nvcc")
     alone.setenv("PATH", f"{links}:/usr/bin:/bin")
     assert nvcc.find_nvcc().root == root
+
+
+@needs_host
+def test_a_script_called_nvcc_is_passed_over(alone: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "usr" / "bin" / "nvcc"
+    script.parent.mkdir(parents=True)
+    script.write_text("#!/bin/sh\nexec true\n")
+    script.chmod(0o755)
+    alone.setenv("PATH", f"{script.parent}:/usr/bin:/bin")
+    assert reason() == "nvcc-missing"
+    alone.setattr(nvcc, "USUAL", cuda(tmp_path / "cuda"))
+    assert nvcc.find_nvcc().root == tmp_path / "cuda"
