@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +35,8 @@ class Built:
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """``artifact --tag test``, from the cache when nothing changed."""
-    context = make_context(TAG, ui=Ui(bars=False))
+    # The CUDA library takes hours to compile; tests/unit/build builds a small one.
+    context = replace(make_context(TAG, ui=Ui(bars=False)), cuda=False)
     pipeline = Pipeline.prepare(context)
     return Built(context, pipeline, make_release(pipeline, tmp_path_factory.mktemp("dist") / TAG))
 

@@ -41,7 +41,7 @@ def test_another_folder_umask_timezone_and_home_give_the_same_bytes(
         "SOURCE_DATE_EPOCH": "86400",
     }
     out = tmp_path / "dist"
-    command = [sys.executable, "-m", "opencoti_build.cli.main", "artifact"]
+    command = [sys.executable, "-m", "opencoti_build.cli.main", "artifact", "--no-cuda"]
     command += ["--tag", TAG, "--out", str(out), "--quiet"]
     old = os.umask(0o027)
     try:
