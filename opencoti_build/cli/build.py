@@ -31,11 +31,10 @@ def engine(context: BuildContext, out: Path | None, as_json: bool) -> None:
 
     pipeline = Pipeline.prepare(context)
     rows = []
-    for item in context.targets:
-        built = pipeline.engine(item)
+    for built in pipeline.engines():
         folder = built.folder
         if out:
-            folder = out if len(context.targets) == 1 else out / str(item.target)
+            folder = out if len(context.targets) == 1 else out / str(built.target)
             for path in built.files():
                 # A copy, never a link: the stored step must not change with the user's file.
                 with atomic_path(folder / path.name, 0o755) as temporary:
@@ -43,7 +42,7 @@ def engine(context: BuildContext, out: Path | None, as_json: bool) -> None:
         done = built.compiled
         rows.append(
             {
-                "target": str(item.target),
+                "target": str(built.target),
                 "folder": str(folder),
                 "size": sum(path.stat().st_size for path in built.files()),
                 "compiled": done.compiled if done else 0,

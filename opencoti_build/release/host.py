@@ -55,7 +55,7 @@ def make_host(pipeline: Pipeline) -> Host:
     Raises BuildError and PackError.
     """
     context = pipeline.context
-    engines = [pipeline.engine(recipe) for recipe in context.targets]
+    engines = pipeline.engines()
     launchers = {engine.target: pipeline.launcher(engine.target) for engine in engines}
     meta = [
         (f"META/patches/{patch.path.name}", patch.data)

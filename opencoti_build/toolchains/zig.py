@@ -10,7 +10,7 @@ from pathlib import Path
 
 from opencoti_build.digest import content_key
 from opencoti_build.paths import write_atomic
-from opencoti_build.targets import Target
+from opencoti_build.targets import System, Target
 from opencoti_build.toolchains.tools import Tool, tool
 
 
@@ -50,6 +50,13 @@ _ARM_MARCH = r"""for a do
     a=$(printf %s "$a" | sed -e 's/-march=armv\([0-9]\)\.\([0-9]\)-a/-mcpu=generic+v\1_\2a/' \
       -e 's/-march=armv8-a/-mcpu=generic/' -e 's/+fp16/+fullfp16/' -e 's/+nosve/-sve/') ;;
   esac
+  set -- "$@" "$a"
+done
+"""
+# zig's linker makes no bundles; a library loads just the same.
+_MACOS_BUNDLE = r"""for a do
+  shift
+  [ "$a" = -bundle ] && a=-dynamiclib
   set -- "$@" "$a"
 done
 """
@@ -123,10 +130,21 @@ class ZigToolchain:
             "CMAKE_SYSTEM_NAME": platform.system,
             "CMAKE_SYSTEM_PROCESSOR": platform.processor,
         }
-        if self.triple.startswith("aarch64"):
-            # Checks of Arm features would link, and zig builds its libraries for each set of them.
+        if self.target is not Target.X86_64_LINUX:
+            # Checks of CPU features would link, and zig builds its libraries for each set of them.
             variables["CMAKE_TRY_COMPILE_TARGET_TYPE"] = "STATIC_LIBRARY"
+        if self.target.system is System.WINDOWS:
+            variables["CMAKE_SYSTEM_VERSION"] = "10.0"
+        if self.target.system is System.MACOS:
+            # CMake wants one; nothing here may need it, so it is a program that fails.
+            variables["CMAKE_INSTALL_NAME_TOOL"] = "false"
+            variables["CMAKE_OSX_SYSROOT"] = ""
         return variables
+
+    def _rewrites(self) -> str:
+        """Shell code that puts the compiler's arguments into zig's words."""
+        arm = _ARM_MARCH if self.triple.startswith("aarch64") else ""
+        return arm + (_MACOS_BUNDLE if self.target.system is System.MACOS else "")
 
     def write_wrappers(self, folder: Path) -> Wrappers:
         """Write cc, c++, ar and ranlib into a folder named by the toolchain's key."""
@@ -141,10 +159,8 @@ class ZigToolchain:
         for name, args in commands.items():
             maps = _PREFIX_MAPS if name in ("cc", "c++") else ""
             program = shlex.quote(str(self.zig.path))
-            march = (
-                _ARM_MARCH if name in ("cc", "c++") and self.triple.startswith("aarch64") else ""
-            )
-            text = f'#!/bin/sh\n{march}exec {program} {shlex.join(args)}{maps} "$@"\n'
+            rewrites = self._rewrites() if name in ("cc", "c++") else ""
+            text = f'#!/bin/sh\n{rewrites}exec {program} {shlex.join(args)}{maps} "$@"\n'
             script = bin_dir / name
             if not script.is_file() or script.read_text() != text:
                 write_atomic(script, text.encode(), mode=0o755)

@@ -68,6 +68,13 @@ def test_arm_features_are_named_as_zig_names_them(
     assert passed(toolchain, tmp_path, "-c", given, "x.c")[4:] == ["-c", wanted, "x.c"]
 
 
+def test_macos_modules_are_libraries(echo: Tool, tmp_path: Path) -> None:
+    toolchain = ZigToolchain(echo, Target.X86_64_MACOS, "11.0")
+    assert passed(toolchain, tmp_path, "-bundle", "x.o")[4:] == ["-dynamiclib", "x.o"]
+    other = ZigToolchain(echo, Target.X86_64_LINUX, "2.28")
+    assert passed(other, tmp_path, "-bundle", "x.o")[4:] == ["-bundle", "x.o"]
+
+
 def test_the_key_holds_what_can_change_the_output(echo: Tool) -> None:
     one = ZigToolchain(echo, Target.X86_64_LINUX, "2.28").to_key()
     assert ZigToolchain(echo, Target.X86_64_LINUX, "2.31").to_key() != one
