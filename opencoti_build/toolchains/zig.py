@@ -43,6 +43,11 @@ _PREFIX_MAPS = (
     ' "-ffile-prefix-map=$OPENCOTI_SOURCE/="'
     ' "-ffile-prefix-map=$OPENCOTI_SOURCE_RELATIVE/="}'
 )
+# For calls that say nothing of it (CMake's first look at a compiler): zig builds its libraries once
+# for each optimisation, and needs minutes for it. Every call of the build itself says more.
+_DEFAULTS = ("-O3", "-g0")
+# Of programs that run during the build. As in the recipes, so that zig's libraries are there.
+_HOST_GLIBC = "2.28"
 # GCC's way to name Arm features, which zig does not take, in zig's words.
 _ARM_MARCH = r"""for a do
   shift
@@ -113,15 +118,14 @@ class ZigToolchain:
         }
 
     def _host_cxx(self) -> list[str]:
-        """A compiler for tools that run during the build.
-
-        The target's own where this machine can run it (its C++ library is then built once),
-        else a static one that any Linux can start.
-        """
+        """A compiler for tools that run during the build, static where glibc is not the host's."""
         machine = host.machine()
-        if self.triple.startswith(f"{machine}-linux-gnu") and host.libc_ver()[0] == "glibc":
-            return ["c++", *self.flags]
-        return ["c++", "-target", f"{machine}-linux-musl"]
+        linux = next((t for t in Target if t.value == f"{machine}-linux"), None)
+        if linux is None or host.libc_ver()[0] != "glibc":
+            return ["c++", "-target", f"{machine}-linux-musl", *_DEFAULTS]
+        same = linux is self.target
+        toolchain = self if same else ZigToolchain(self.zig, linux, _HOST_GLIBC)
+        return ["c++", *toolchain.flags, *_DEFAULTS]
 
     def cmake_platform(self) -> dict[str, str]:
         """CMake variables that name the target platform."""
@@ -150,8 +154,8 @@ class ZigToolchain:
         """Write cc, c++, ar and ranlib into a folder named by the toolchain's key."""
         bin_dir = folder / f"zig-{self.zig.version}-{self.target}-{content_key(self.to_key())[:12]}"
         commands = {
-            "cc": ["cc", *self.flags],
-            "c++": ["c++", *self.flags],
+            "cc": ["cc", *self.flags, *_DEFAULTS],
+            "c++": ["c++", *self.flags, *_DEFAULTS],
             "ar": ["ar"],
             "ranlib": ["ranlib"],
             "host-c++": self._host_cxx(),
