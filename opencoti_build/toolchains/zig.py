@@ -103,6 +103,7 @@ class ZigToolchain:
         zig's own headers are reached through a link in ``folder``: their names are in what ccache
         hashes, and must not change with the virtual environment that zig is installed in.
         """
+        folder = folder.resolve()  # zig builds its libraries again for another name of theirs
         link = folder / f"zig-lib-{self.zig.identity[:12]}"
         target = self.zig.path.parent / "lib"
         if not link.is_symlink() or link.readlink() != target:
