@@ -32,10 +32,11 @@ def apply_below(git: Git, series: Series, tree: str, root: str, ui: Ui) -> tuple
 def graft(git: Git, tree: str, root: str, below: str) -> str:
     """The id of ``tree`` with the tree ``below`` in the place of its folder ``root``."""
     name, _, rest = root.partition("/")
-    if rest:
-        below = graft(git, f"{tree}:{name}", rest, below)
-    rows = [
-        f"040000 tree {below}\t{name}\0" if row.partition("\t")[2] == name else f"{row}\0"
-        for row in git.fields("ls-tree", "-z", tree)
-    ]
+    rows = []
+    for row in git.fields("ls-tree", "-z", tree):
+        head, _, found = row.partition("\t")
+        if found == name:
+            new = graft(git, head.split(" ")[2], rest, below) if rest else below
+            row = f"040000 tree {new}\t{name}"
+        rows.append(f"{row}\0")
     return git.text("mktree", "-z", data="".join(rows).encode("utf-8", "surrogateescape"))

@@ -9,7 +9,12 @@ _PE_AT, _BODY_AT, _BODY_SIZE = 0xE00, 0x1000, 0x400
 
 
 def tiny_ape(
-    *, magic: bytes = b"MZqFpD='", machines: tuple[int, ...] = (_X86_64, _AARCH64)
+    *,
+    magic: bytes = b"MZqFpD='",
+    machines: tuple[int, ...] = (_X86_64, _AARCH64),
+    load_size: int = _BODY_SIZE,
+    pe_machine: int = 0x8664,
+    image_size: int = 0x2000,
 ) -> bytes:
     """The program's bytes. As a shell script it prints its arguments; ``--elf N`` one header."""
     head = (magic + b"\n").ljust(0x3C, b" ") + struct.pack("<I", _PE_AT) + b"'\n"
@@ -20,9 +25,9 @@ def tiny_ape(
     script += b'[ "$1" = --elf ] && exit\necho "stand-in $*"\nexit 0\n'
     start = head + script
     assert len(start) <= _PE_AT
-    loads = b"".join(_load() for _ in machines)
+    loads = _load(load_size) * len(machines)
     body = loads.ljust(_BODY_SIZE - 1, b"\xc3") + b"\n"
-    return (start.ljust(_PE_AT, b"\0") + _pe()).ljust(_BODY_AT, b"\0") + body
+    return (start.ljust(_PE_AT, b"\0") + _pe(pe_machine, image_size)).ljust(_BODY_AT, b"\0") + body
 
 
 def _elf(machine: int, at: int) -> bytes:
@@ -33,17 +38,17 @@ def _elf(machine: int, at: int) -> bytes:
     )
 
 
-def _load() -> bytes:
+def _load(size: int) -> bytes:
     """A program header: all of the body, to be read and executed."""
     place = _BODY_AT, 0x401000, 0x401000
-    return struct.pack("<2I6Q", 1, 5, *place, _BODY_SIZE, _BODY_SIZE, 0x1000)
+    return struct.pack("<2I6Q", 1, 5, *place, size, size, 0x1000)
 
 
-def _pe() -> bytes:
-    coff = struct.pack("<2H3I2H", 0x8664, 1, 0, 0, 0, 240, 0x0022)
+def _pe(machine: int, image_size: int) -> bytes:
+    coff = struct.pack("<2H3I2H", machine, 1, 0, 0, 0, 240, 0x0022)
     optional = struct.pack("<H2B5I", 0x20B, 14, 0, _BODY_SIZE, 0, 0, _BODY_AT, _BODY_AT)
     optional += struct.pack("<Q2I6HI", 0x140000000, 0x1000, 0x200, 6, 0, 0, 0, 6, 0, 0)
-    optional += struct.pack("<3I2H", 0x2000, _BODY_AT, 0, 3, 0x160)
+    optional += struct.pack("<3I2H", image_size, _BODY_AT, 0, 3, 0x160)
     optional += struct.pack("<4Q2I", 1 << 20, 1 << 12, 1 << 20, 1 << 12, 0, 16) + bytes(128)
     section = struct.pack(
         "<8s6I2HI", b".text", _BODY_SIZE, _BODY_AT, _BODY_SIZE, _BODY_AT, 0, 0, 0, 0, 0x60000020

@@ -97,6 +97,11 @@ BASE = {
     "src/llama.cpp": b"".join(b"line %d\n" % number for number in range(20)),
     "src/other.cpp": b"other\n",
 }
+# Upstream's copy of the base: near what the series changes, so that only a three-way merge fits.
+NEWER = {
+    "src/llama.cpp": BASE["src/llama.cpp"].replace(b"line 6\n", b"line 6, newer\n"),
+    "src/other.cpp": b"newer\n",
+}
 RECIPE = """\
 format = 1
 name = "opencoti-llamafile"
@@ -153,7 +158,7 @@ class StandIn:
             "patches/apply.sh": APPLY.encode(),
         }
     )
-    copy: dict[str, bytes] = field(default_factory=lambda: {**BASE, "src/other.cpp": b"newer\n"})
+    copy: dict[str, bytes] = field(default_factory=lambda: {**BASE, **NEWER})
     toolchain: bytes = field(default_factory=toolchain_zip)
     locked: bool = True
 

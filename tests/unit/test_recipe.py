@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from opencoti_build.cli.artifact import command as artifact
 from opencoti_build.errors import UsageError
 from opencoti_build.paths import find_project
 from opencoti_build.recipe import ReferenceRecipe, Toolchain, check_tag, load_recipe
@@ -134,6 +135,8 @@ def test_toolchains(tmp_path: Path) -> None:
     assert recipe.reference == ReferenceRecipe("llamafile", "llama.cpp")
     assert recipe.toolchain() is Toolchain.ZIG
     assert recipe.toolchain("cosmocc") is Toolchain.COSMOCC
+    (option,) = (item for item in artifact.params if item.name == "toolchain")
+    assert list(getattr(option.type, "choices", ())) == [item.value for item in Toolchain]
     with pytest.raises(UsageError) as caught:
         load(tmp_path, GOOD).toolchain("cosmocc")
     assert caught.value.reason == "toolchain-not-in-recipe"

@@ -19,6 +19,7 @@ from opencoti_build.verify.outer import load_outer
 from opencoti_build.verify.single import verify_file
 from tests.lib.ape import tiny_ape
 from tests.lib.file_server import serving
+from tests.lib.source_archives import git
 from tests.lib.upstream import BASE, MAKEFILE, StandIn, environment, toolchain_zip
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -90,6 +91,12 @@ def test_from_pins_to_a_verified_release(
     names = ("cosmocc-gcc", "llama.cpp", "llamafile", "opencoti")
     assert licenses == {f"META/LICENSES/{name}.txt" for name in names}
     assert inner["start"]["kind"] == "ape" and inner["base"]["patch_root"] == "llama.cpp"
+
+    checkout = tmp_path / "cache" / "builds" / "llamafile-cosmocc" / "llamafile"
+    listed = git(checkout, "ls-tree", "-r", "--name-only", inner["workspace_tree"]).splitlines()
+    assert {"llama.cpp/BUILD.mk", "llama.cpp/opencoti/main.cpp", "Makefile"} < set(listed)
+    assert "llama.cpp/Makefile" not in listed
+    assert not [name for name in listed if name.startswith(("o/", ".cosmocc"))]
 
     manifest = load_outer(dist / "MANIFEST.json")
     assert manifest["host"]["kind"] == "ape" and manifest["toolchains"][0]["name"] == "cosmocc"
