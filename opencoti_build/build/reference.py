@@ -6,15 +6,15 @@ one program for all systems. A change of any input starts from an empty folder.
 
 from __future__ import annotations
 
-import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from opencoti_build.build.context import BuildContext
 from opencoti_build.build.steps import Step, StepState, StepStore
 from opencoti_build.build.upstream_make import UpstreamMake
+from opencoti_build.build.upstream_sources import add_sources
 from opencoti_build.build.upstream_tree import UpstreamTree
 from opencoti_build.errors import BugError, BuildError, SeriesError
 from opencoti_build.paths import locked
@@ -29,7 +29,6 @@ from opencoti_build.toolchains.cosmocc import PIN, cosmocc_key, ensure_cosmocc
 STEP_VERSION = 1
 OUTPUT = Path("o/llamafile/llamafile")
 PROGRAM = "llamafile"
-_LISTS = "BUILD.mk"
 _TREE = "tree"
 _LICENSES = "licenses"
 
@@ -121,7 +120,7 @@ class Reference:
             toolchain.place(upstream.root)
             make = UpstreamMake(toolchain, upstream.root, folder, context.ui, context.offline)
             make.setup()
-            add_sources(upstream.root / source.patch_root / _LISTS, source)
+            add_sources(upstream.root, source.patch_root, source.series)
             git = upstream.planning_git()
             before = upstream.snapshot()
             tree, plan = apply_below(git, source.series, before, source.patch_root, context.ui)
@@ -166,32 +165,3 @@ class Reference:
                 extra = path.name.removeprefix("LICENSE").lstrip(".-")
                 target = "-".join([name, extra]) if extra else name
                 shutil.copyfile(path, output / _LICENSES / f"{target.removesuffix('.txt')}.txt")
-
-
-def add_sources(lists: Path, source: ReferenceSource) -> None:
-    """Name the files that the series adds in upstream's lists of sources, beside a neighbour.
-
-    Upstream lists each file, one a line. A file in a folder of which nothing of the same kind is
-    listed (tests, another main program) is no part of upstream's program and stays out.
-    """
-    if not lists.is_file():
-        return
-    text = lists.read_text(encoding="utf-8")
-    for path in _new_files(source.series):
-        folder, name = f"{source.patch_root}/{path}".rsplit("/", 1)
-        neighbour = rf"^([ \t]+){re.escape(folder)}/[^/\s]+{re.escape(Path(name).suffix)} \\$"
-        if found := re.search(neighbour, text, re.MULTILINE):
-            line = f"{found[1]}{folder}/{name} \\\n"
-            text = text[: found.start()] + line + text[found.start() :]
-    lists.write_text(text, encoding="utf-8")
-
-
-def _new_files(series: Series) -> Iterable[str]:
-    new: dict[str, None] = {}
-    for patch in series.patches:
-        for file in patch.files:
-            if file.is_new and Path(file.path).suffix in (".c", ".cpp"):
-                new[file.path] = None
-            elif file.is_deleted:
-                new.pop(file.path, None)
-    return new

@@ -39,7 +39,7 @@ class UpstreamMake:
 
         Raises BuildError ``make-target-missing`` or ``setup-failed``.
         """
-        self._run("setup-failed", "upstream's set-up failed", [SETUP], no_owner, self._network())
+        self._run(SETUP, [SETUP], no_owner, self._network())
 
     def build(
         self, jobs: int | None, revision: str, owner: Callable[[str, int], str | None]
@@ -52,17 +52,15 @@ class UpstreamMake:
             f"LLAMA_BUILD_COMMIT={revision}",
         ]
         env = {**self._network(), "GIT_DIR": os.devnull}
-        self._run("build-failed", "upstream's build failed", arguments, owner, env)
+        self._run("build", arguments, owner, env)
 
     def _run(
         self,
-        reason: str,
-        message: str,
+        goal: str,
         arguments: list[str],
         owner: Callable[[str, int], str | None],
         more: dict[str, str],
     ) -> None:
-        goal = arguments[-1] if arguments[-1] == SETUP else "build"
         log = self.logs / f"{goal}.log"
         env = {
             **_kept(_PASSED),
@@ -80,8 +78,9 @@ class UpstreamMake:
             status = run_logged(command, env, log)
         if status == 0:
             return
+        reason, message = f"{goal}-failed", f"upstream's {goal} failed"
         if _target_missing(log.read_text(errors="replace"), goal):
-            reason, message = "make-target-missing", f"upstream's makefile has no target {goal}"
+            reason, message = "make-target-missing", f"upstream's makefile has no {goal}"
         raise build_failure(reason, message, log, self.root, owner)
 
     def _network(self) -> dict[str, str]:

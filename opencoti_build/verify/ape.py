@@ -17,6 +17,7 @@ from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipreader import ZipLayout
 from opencoti_build.targets import Target
 from opencoti_build.verify import elf, pe
+from opencoti_build.verify.buildpath import build_path
 from opencoti_build.verify.report import Finding, failed, passed, skipped
 
 SCRIPT_SIZE = 8192
@@ -50,6 +51,10 @@ def check_ape(data: Source, layout: ZipLayout, version: str) -> Iterator[Finding
     yield _pe(f"program {Target.X86_64_WINDOWS.value}", image)
     yield skipped("program macos", "ape-macos-not-examined", "its loader is found by the script")
     yield skipped("script", "ape-script-not-compared", "upstream's: known by its sha256 alone")
+    if path := build_path(image):
+        yield skipped("build paths", "ape-path-unclear", f"upstream's, or of the build: {path}")
+    else:
+        yield passed("build paths")
     if version.encode() in image:
         yield passed("version", version)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import subprocess
 import zipfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from opencoti_build.errors import PackError
 from opencoti_build.pack.ape import pack_ape
 from opencoti_build.pack.append import Addition, append_entries, layout_of
 from opencoti_build.pack.host import PackedFile
+from opencoti_build.pack.variant import host_identity, make_variant
 from opencoti_build.pack.zipformat import ALIGNMENT
 from opencoti_build.ui import Ui
 from opencoti_build.verify.single import verify_file
@@ -150,3 +152,41 @@ def test_it_holds_no_engine_of_ours(tmp_path: Path) -> None:
     out = tmp_path / "more"
     append_entries(packed.path, out, [Addition("engine/x86_64-linux/x", b"x")])
     assert "entry-misplaced" in reasons(out)
+
+
+def test_a_gpu_library_goes_in_as_in_any_host(tmp_path: Path) -> None:
+    packed = pack(tmp_path, ape())
+    library = tmp_path / "library"
+    library.write_bytes(b"\x7fELF" + bytes(100))
+    identity = host_identity(packed.path)
+    made = make_variant(packed.path, tmp_path / "v", identity, ("ggml-cuda.so", library))
+    assert made.path.read_bytes().startswith(packed.path.read_bytes()[: identity.size])
+    assert reasons(made.path) == ()
+
+
+def test_a_path_of_the_build_is_told(tmp_path: Path) -> None:
+    program = ape().replace(
+        b"\xc3" * 40, b"/home/someone/llamafile/llamafile.c".ljust(40, b"\0"), 1
+    )
+    report = verify_file(pack(tmp_path, program).path, None, QUIET)
+    assert [item.reason for item in report.findings if item.check == "build paths"] == [
+        "ape-path-unclear"
+    ]
+
+
+def test_damaged_programs_are_told_and_raise_nothing(tmp_path: Path) -> None:
+    packed = pack(tmp_path, ape())
+    data = packed.path.read_bytes()
+    chance = random.Random(1)
+    for _ in range(60):
+        changed = bytearray(data)
+        for _ in range(chance.randint(1, 4)):
+            changed[chance.randrange(len(tiny_ape()))] = chance.choice(b"\0\xff'\\7PE\x7f")
+        if changed != data:
+            (tmp_path / "changed").write_bytes(changed)
+            assert "start-mismatch" in reasons(tmp_path / "changed")
+    # The same with headers that a loader would find, listed as they are.
+    for _ in range(60):
+        program = bytearray(ape())
+        program[chance.randrange(0xE00, 0x1100)] ^= 1 << chance.randrange(8)
+        verify_file(pack(tmp_path, bytes(program)).path, None, QUIET)
