@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,13 @@ _MINIMUM_NAMES = {"glibc": "glibc", "macos": "macOS"}
 _OLDEST = {"glibc": (2, 28), "macos": (11, 0)}
 
 
+class Toolchain(Enum):
+    """What builds the programs: zig for each target, or upstream's own build for all at once."""
+
+    ZIG = "zig"
+    COSMOCC = "cosmocc"
+
+
 @dataclass(frozen=True)
 class Minimum:
     """The oldest system library or system that is supported: ``glibc 2.28``, ``macOS 11.0``."""
@@ -39,12 +47,20 @@ class Minimum:
 
 @dataclass(frozen=True)
 class TargetRecipe:
-    """How the engine for one target is built."""
+    """How the engine for one target is built. The other keys are for zig alone."""
 
     target: Target
-    toolchain: str
+    toolchain: Toolchain
     minimum: Minimum | None
     cpu_variants: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReferenceRecipe:
+    """Upstream's own build: the pin of its tree, and the folder of it that the series is for."""
+
+    source: str
+    patch_root: str
 
 
 @dataclass(frozen=True)
@@ -77,6 +93,26 @@ class Recipe:
     base: str
     targets: tuple[TargetRecipe, ...]
     variants: tuple[VariantRecipe, ...]
+    reference: ReferenceRecipe | None = None
+
+    def toolchain(self, name: str | None = None) -> Toolchain:
+        """The toolchain called ``name``, by default that of the targets.
+
+        Raises UsageError ``toolchain-not-in-recipe``.
+        """
+        own = self.targets[0].toolchain
+        chosen = Toolchain(name) if name else own
+        if chosen is Toolchain.COSMOCC and self.reference is None:
+            missing = "a table [cosmocc] with source and patch_root"
+        elif chosen is not own and chosen is Toolchain.ZIG:
+            missing = "what zig needs to know of its targets"
+        else:
+            return chosen
+        raise UsageError(
+            "toolchain-not-in-recipe",
+            f"the recipe lacks {missing}",
+            context={"recipe": self.path, "toolchain": chosen.value},
+        )
 
     def file_name(self, tag: str, variant: VariantRecipe) -> str:
         """The published name of ``variant``, such as ``name-0.10.3-c3-x86_64.llamafile``."""
@@ -131,7 +167,7 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def _parse(path: Path, data: Mapping[str, Any]) -> Recipe:
-    _only(data, {"format", "name", "version", "base", "targets", "variants"})
+    _only(data, {"format", "name", "version", "base", "targets", "variants", "cosmocc"})
     if data["format"] != 1:
         raise ValueError(f"format {data['format']!r} is not 1")
     if not _VERSION.fullmatch(data["version"]):
@@ -142,18 +178,35 @@ def _parse(path: Path, data: Mapping[str, Any]) -> Recipe:
         raise ValueError("a recipe needs at least one target and one variant")
     if len({item.suffix for item in variants}) != len(variants):
         raise ValueError("two variants have the same suffix")
-    return Recipe(path, str(data["name"]), data["version"], str(data["base"]), targets, variants)
+    if len({item.toolchain for item in targets}) != 1:
+        raise ValueError("one toolchain builds all targets")
+    reference = _reference(data["cosmocc"]) if "cosmocc" in data else None
+    name, base = str(data["name"]), str(data["base"])
+    return Recipe(path, name, data["version"], base, targets, variants, reference)
+
+
+def _reference(table: Mapping[str, Any]) -> ReferenceRecipe:
+    _only(table, {"source", "patch_root"})
+    source, root = str(table["source"]), table["patch_root"]
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)*", root) or {".", ".."} & {*root.split("/")}:
+        raise ValueError(f"patch_root {root!r} is no folder inside the source")
+    return ReferenceRecipe(source, root)
 
 
 def _target(name: str, table: Mapping[str, Any]) -> TargetRecipe:
     target = Target(name)
     key = _MINIMUM_KEYS.get(target.system)
+    if table["toolchain"] not in {item.value for item in Toolchain}:
+        known = ", ".join(item.value for item in Toolchain)
+        raise ValueError(f"toolchain {table['toolchain']!r} of {name} is unknown; known: {known}")
+    toolchain = Toolchain(table["toolchain"])
+    if toolchain is Toolchain.COSMOCC:
+        _only(table, {"toolchain"})
+        return TargetRecipe(target, toolchain, None, ())
     _only(table, {"toolchain", "cpu_variants", *([key] if key else [])})
-    if table["toolchain"] != "zig":
-        raise ValueError(f"toolchain {table['toolchain']!r} of {name} is unknown; known: zig")
     minimum = _minimum(name, key, table[key]) if key else None
     variants = tuple(str(item) for item in table["cpu_variants"])
-    return TargetRecipe(target, table["toolchain"], minimum, variants)
+    return TargetRecipe(target, toolchain, minimum, variants)
 
 
 def _minimum(name: str, key: str, version: str) -> Minimum:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opencoti_build.errors import UsageError
 from opencoti_build.paths import Cache, Project, find_cache, find_project
-from opencoti_build.recipe import Recipe, TargetRecipe, check_tag, load_recipe
+from opencoti_build.recipe import Recipe, TargetRecipe, Toolchain, check_tag, load_recipe
 from opencoti_build.ui import Ui
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class BuildContext:
     ui: Ui
     offline: bool = False
     jobs: int | None = None
+    toolchain: Toolchain = Toolchain.ZIG
 
     @property
     def workspace(self) -> Path:
@@ -47,12 +49,14 @@ def make_context(
     ui: Ui,
     offline: bool = False,
     jobs: int | None = None,
+    toolchain: str | None = None,
 ) -> BuildContext:
     """A context for ``tag``; the recipe is ``recipes/<recipe or tag>.toml``.
 
     A tag without a recipe of its own uses the only recipe there is, so that test tags work.
-    Raises UsageError ``bad-tag``, ``no-project``, ``recipe-missing``, ``recipe-invalid`` or
-    ``target-not-in-recipe``.
+    ``toolchain`` takes the place of the recipe's. Raises UsageError ``bad-tag``, ``no-project``,
+    ``recipe-missing``, ``recipe-invalid``, ``target-not-in-recipe``, ``toolchain-not-in-recipe``
+    or ``target-not-selectable``.
     """
     check_tag(tag)
     project = find_project()
@@ -61,6 +65,12 @@ def make_context(
     if recipe is None and not path.exists() and len(others) == 1:
         path = others[0]
     loaded = load_recipe(path)
-    return BuildContext(
-        project, find_cache(), loaded, tag, loaded.select(targets), ui, offline, jobs
-    )
+    chosen = loaded.toolchain(toolchain)
+    if chosen is Toolchain.COSMOCC and targets:
+        raise UsageError(
+            "target-not-selectable",
+            "cosmocc makes one program for all targets",
+            hint="leave --target out",
+        )
+    selected = loaded.select(targets)
+    return BuildContext(project, find_cache(), loaded, tag, selected, ui, offline, jobs, chosen)

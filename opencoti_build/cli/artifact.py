@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 @json_option
 def command(context: BuildContext, out: Path | None, as_json: bool) -> None:
     """Build the single file and write its release folder."""
-    from opencoti_build.build.pipeline import Pipeline
+    from opencoti_build.build.prepare import prepare
     from opencoti_build.release.folder import make_release
 
     folder = out or Path.cwd() / "dist" / context.tag
-    release = make_release(Pipeline.prepare(context), folder)
+    release = make_release(prepare(context), folder)
     if as_json:
         print_json({"folder": str(folder), "manifest": release.manifest})
         return

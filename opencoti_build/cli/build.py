@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,18 +28,24 @@ def command() -> None:
 @json_option
 def engine(context: BuildContext, out: Path | None, as_json: bool) -> None:
     """Build the engine: the executable and its CPU modules."""
-    from opencoti_build.build.pipeline import Pipeline
+    from opencoti_build.build.prepare import prepare
+    from opencoti_build.build.reference import Reference
 
-    pipeline = Pipeline.prepare(context)
+    pipeline = prepare(context)
     rows = []
-    for built in pipeline.engines():
+    if isinstance(pipeline, Reference):
+        program = pipeline.build().program
+        folder = _copy([program], out) if out else program.parent
+        size = program.stat().st_size
+        rows.append({"target": "all", "folder": str(folder), "size": size})
+        engines = []
+    else:
+        engines = pipeline.engines()
+    for built in engines:
         folder = built.folder
         if out:
-            folder = out if len(context.targets) == 1 else out / str(built.target)
-            for path in built.files():
-                # A copy, never a link: the stored step must not change with the user's file.
-                with atomic_path(folder / path.name, 0o755) as temporary:
-                    shutil.copyfile(path, temporary)
+            many = len(context.targets) > 1
+            folder = _copy(built.files(), out / str(built.target) if many else out)
         done = built.compiled
         rows.append(
             {
@@ -54,3 +61,11 @@ def engine(context: BuildContext, out: Path | None, as_json: bool) -> None:
         return
     for row in rows:
         click.echo(f"{row['target']}  {int(str(row['size'])) / 1e6:.1f} MB  {row['folder']}")
+
+
+def _copy(files: Iterable[Path], folder: Path) -> Path:
+    """Copies, never links: the stored step must not change with the user's files."""
+    for path in files:
+        with atomic_path(folder / path.name, 0o755) as temporary:
+            shutil.copyfile(path, temporary)
+    return folder

@@ -39,6 +39,11 @@ def build_options(function: Callable[..., None]) -> Callable[..., None]:
     @click.option("--recipe", help="Recipe name in recipes/ [the tag].")
     @click.option("--target", multiple=True, help="Only this target (may be given again) [all].")
     @click.option(
+        "--toolchain",
+        type=click.Choice(["zig", "cosmocc"]),
+        help="cosmocc: upstream llamafile's own build, for all targets at once [the recipe's].",
+    )
+    @click.option(
         "-j", "--jobs", type=click.IntRange(min=1), help="Compile jobs at once [number of cores]."
     )
     @offline_option
@@ -49,6 +54,7 @@ def build_options(function: Callable[..., None]) -> Callable[..., None]:
         tag: str,
         recipe: str | None,
         target: tuple[str, ...],
+        toolchain: str | None,
         jobs: int | None,
         offline: bool,
         quiet: bool,
@@ -57,7 +63,13 @@ def build_options(function: Callable[..., None]) -> Callable[..., None]:
         from opencoti_build.build.context import make_context
 
         context = make_context(
-            tag, recipe=recipe, targets=target, ui=make_ui(quiet), offline=offline, jobs=jobs
+            tag,
+            recipe=recipe,
+            targets=target,
+            ui=make_ui(quiet),
+            offline=offline,
+            jobs=jobs,
+            toolchain=toolchain,
         )
         function(context, **rest)
 

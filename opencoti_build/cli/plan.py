@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 def command(context: BuildContext, as_json: bool) -> None:
     """Show each build step, whether it is cached, and which input changed when it is not."""
     from opencoti_build.build.pipeline import Pipeline
+    from opencoti_build.build.prepare import prepare
 
-    pipeline = Pipeline.prepare(context)
+    pipeline = prepare(context)
+    # Upstream's set-up has to run before the tree of its workspace is known.
+    if isinstance(pipeline, Pipeline):
+        what, tree = "workspace", pipeline.workspace.tree
+    else:
+        what, tree = "source", pipeline.workspace.base_tree
     states = pipeline.states()
     if as_json:
         rows = [
@@ -32,9 +38,9 @@ def command(context: BuildContext, as_json: bool) -> None:
             }
             for state in states
         ]
-        print_json({"workspace_tree": pipeline.workspace.tree, "steps": rows})
+        print_json({f"{what}_tree": tree, "steps": rows})
         return
-    click.echo(f"workspace  tree {pipeline.workspace.tree}")
+    click.echo(f"{what:9}  tree {tree}")
     width = max(len(state.step.name) for state in states)
     for state in states:
         click.echo(f"{state.step.name:{width}}  {state.step.key[:12]}  {state.why}")

@@ -101,9 +101,10 @@ def pack_host(
     return PackedFile(out, digest, size, packed_entries(written))
 
 
-def start_facts(start: bytes) -> dict[str, object]:
-    """What a manifest says about the bytes before the first entry."""
-    return {"size": len(start), "sha256": sha256_bytes(start)}
+def start_facts(start: bytes, kind: str | None = None) -> dict[str, object]:
+    """What a manifest says about the bytes before the first entry; ``kind`` if not ours."""
+    facts: dict[str, object] = {"size": len(start), "sha256": sha256_bytes(start)}
+    return {**facts, "kind": kind} if kind else facts
 
 
 @contextlib.contextmanager

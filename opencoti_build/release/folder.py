@@ -11,11 +11,13 @@ from pathlib import Path
 
 from opencoti_build import __version__
 from opencoti_build.build.pipeline import Pipeline
+from opencoti_build.build.reference import Reference
 from opencoti_build.digest import sha256_bytes
 from opencoti_build.errors import PackError
 from opencoti_build.pack.variant import HostIdentity, Variant, host_identity, make_variant
 from opencoti_build.paths import Project, write_atomic
-from opencoti_build.recipe import VariantRecipe
+from opencoti_build.recipe import TargetRecipe, VariantRecipe
+from opencoti_build.release.ape import ape_facts, make_ape_host
 from opencoti_build.release.host import Host, inner_facts, make_host, target_files
 from opencoti_build.release.manifest import FORMAT, check, render
 from opencoti_build.release.notes import build_info
@@ -34,13 +36,13 @@ class Release:
     artifacts: tuple[Path, ...]
 
 
-def make_release(pipeline: Pipeline, folder: Path) -> Release:
+def make_release(pipeline: Pipeline | Reference, folder: Path) -> Release:
     """Build what is missing and write the release folder.
 
     Every file is replaced whole, SHA256SUMS last, so a reader that checks it never sees a mix.
-    Raises BuildError and PackError.
+    Raises BuildError and PackError; with the reference toolchain SourceError and SeriesError too.
     """
-    host = make_host(pipeline)
+    host = make_ape_host(pipeline) if isinstance(pipeline, Reference) else make_host(pipeline)
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         (folder / SUMS).unlink()
@@ -62,7 +64,7 @@ def make_release(pipeline: Pipeline, folder: Path) -> Release:
 
 
 def _make_variants(
-    pipeline: Pipeline, host: Host, identity: HostIdentity, folder: Path
+    pipeline: Pipeline | Reference, host: Host, identity: HostIdentity, folder: Path
 ) -> list[tuple[VariantRecipe, Variant]]:
     """Write each variant whose name the host may have.
 
@@ -89,23 +91,16 @@ def _make_variants(
 
 
 def outer_manifest(
-    pipeline: Pipeline,
+    pipeline: Pipeline | Reference,
     host: Host,
     identity: HostIdentity,
     variants: Sequence[tuple[VariantRecipe, Variant]],
 ) -> dict[str, object]:
     """MANIFEST.json as plain data."""
     context = pipeline.context
-    facts = inner_facts(pipeline)
+    facts = ape_facts(pipeline) if isinstance(pipeline, Reference) else inner_facts(pipeline)
     commit, dirty = _commit(context.project)
-    targets = {
-        str(recipe.target): {
-            "minimum": str(recipe.minimum) if recipe.minimum else None,
-            "cpu_variants": list(recipe.cpu_variants),
-            "files": [_entry(entry) for entry in target_files(host, recipe.target)],
-        }
-        for recipe in context.targets
-    }
+    targets = {str(recipe.target): _target(host, recipe) for recipe in context.targets}
     return {
         "format": FORMAT,
         "engine": {
@@ -118,6 +113,7 @@ def outer_manifest(
         "host": {
             "sha256": host.sha256,
             "size": host.size,
+            **({"kind": host.kind} if host.kind else {}),
             "prefix": {"size": identity.size, "sha256": identity.sha256},
         },
         "targets": targets,
@@ -138,13 +134,23 @@ def outer_manifest(
     }
 
 
+def _target(host: Host, recipe: TargetRecipe) -> dict[str, object]:
+    """One target's row. What zig was told says nothing about a program of upstream's build."""
+    ours = host.kind is None
+    return {
+        "minimum": str(recipe.minimum) if ours and recipe.minimum else None,
+        "cpu_variants": list(recipe.cpu_variants) if ours else [],
+        "files": [_entry(entry) for entry in target_files(host, recipe.target)],
+    }
+
+
 def _entry(entry: object) -> dict[str, object]:
     row = asdict(entry)  # type: ignore[call-overload]
     row["mode"] = f"{row['mode']:o}"
     return dict(row)
 
 
-def _write_patches(pipeline: Pipeline, folder: Path) -> None:
+def _write_patches(pipeline: Pipeline | Reference, folder: Path) -> None:
     patches = pipeline.workspace.series.patches
     folder.mkdir(exist_ok=True)
     for path in folder.glob("*.patch"):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from opencoti_build.errors import PackError
+from opencoti_build.pack.ape import KIND
 from opencoti_build.pack.header import (
     MAGIC,
     PROLOGUE_SIZE,
@@ -104,10 +105,11 @@ def check_start(data: Source, layout: ZipLayout, manifest: Mapping[str, Any]) ->
     listed = manifest.get("start")
     if not isinstance(listed, Mapping):
         return failed("start", "start-not-listed", "the manifest does not list the file's start")
-    if layout.prologue_size > MAX_START:
+    kind = KIND if listed.get("kind") == KIND else None
+    if layout.prologue_size > MAX_START and kind is None:
         return failed("start", "header-bad-size", "the first entry is far from the file's start",
                       actual=layout.prologue_size)  # fmt: skip
-    actual = start_facts(data[0 : layout.prologue_size])
+    actual = start_facts(data[0 : layout.prologue_size], kind)
     if dict(listed) != actual:
         return failed("start", "start-mismatch", "the file's start is not what the manifest says",
                       expected=listed.get("sha256"), actual=actual["sha256"])  # fmt: skip

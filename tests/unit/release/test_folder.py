@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from opencoti_build.errors import PackError
+from opencoti_build.errors import BugError, PackError
 from opencoti_build.paths import find_project
 from opencoti_build.recipe import load_recipe
 from opencoti_build.release import folder as module
 from opencoti_build.release.host import Host
+from opencoti_build.release.manifest import check
 from opencoti_build.targets import Target
 from opencoti_build.verify.single import verify_file
 from tests.lib.single_file import QUIET, pack
@@ -76,3 +77,13 @@ def test_a_host_without_a_name(pipeline: Any, tmp_path: Path) -> None:
     with pytest.raises(PackError) as caught:
         module.make_release(pipeline, tmp_path / "dist")
     assert caught.value.reason == "pack-no-variant"
+
+
+def test_only_a_foreign_host_has_targets_without_files(pipeline: Any, tmp_path: Path) -> None:
+    manifest: dict[str, Any] = module.make_release(pipeline, tmp_path / "dist").manifest
+    root = pipeline.context.project.root
+    manifest["targets"]["x86_64-linux"]["files"] = []
+    with pytest.raises(BugError):
+        check(manifest, root)
+    manifest["host"]["kind"] = "ape"
+    check(manifest, root)
