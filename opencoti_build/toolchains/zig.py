@@ -142,7 +142,7 @@ class ZigToolchain:
             variables["CMAKE_SYSTEM_VERSION"] = "10.0"
         if self.target.system is System.MACOS:
             # CMake wants one; nothing here may need it, so it is a program that fails.
-            variables["CMAKE_INSTALL_NAME_TOOL"] = "false"
+            variables["CMAKE_INSTALL_NAME_TOOL"] = "/bin/false"
             variables["CMAKE_OSX_SYSROOT"] = ""
         return variables
 
