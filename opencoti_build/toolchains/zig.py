@@ -52,12 +52,17 @@ _HOST_GLIBC = "2.28"
 _ARM_MARCH = r"""for a do
   shift
   case $a in -march=armv*)
-    a=$(printf %s "$a" | sed -e 's/-march=armv\([0-9]\)\.\([0-9]\)-a/-mcpu=generic+v\1_\2a/' \
-      -e 's/-march=armv8-a/-mcpu=generic/' -e 's/+fp16/+fullfp16/' -e 's/+nosve/-sve/') ;;
+    a=$(printf %s "$a" | sed @BASE@ -e 's/+fp16/+fullfp16/' -e 's/+nosve/-sve/') ;;
   esac
   set -- "$@" "$a"
 done
 """
+_ARM_BASE = {
+    System.LINUX: r"-e 's/-march=armv\([0-9]\)\.\([0-9]\)-a/-mcpu=generic+v\1_\2a/'"
+    r" -e 's/-march=armv8-a/-mcpu=generic/'",
+    # Every Mac has at least these features, and clang's own headers count on them.
+    System.MACOS: r"-e 's/-march=armv[0-9.]*-a/-mcpu=apple_m1/'",
+}
 # zig's linker makes no bundles; a library loads just the same.
 _MACOS_BUNDLE = r"""for a do
   shift
@@ -148,8 +153,10 @@ class ZigToolchain:
 
     def _rewrites(self) -> str:
         """Shell code that puts the compiler's arguments into zig's words."""
-        arm = _ARM_MARCH if self.triple.startswith("aarch64") else ""
-        return arm + (_MACOS_BUNDLE if self.target.system is System.MACOS else "")
+        system = self.target.system
+        arm = self.triple.startswith("aarch64")
+        march = _ARM_MARCH.replace("@BASE@", _ARM_BASE[system]) if arm else ""
+        return march + (_MACOS_BUNDLE if system is System.MACOS else "")
 
     def write_wrappers(self, folder: Path) -> Wrappers:
         """Write cc, c++, ar and ranlib into a folder named by the toolchain's key."""

@@ -68,6 +68,12 @@ def test_arm_features_are_named_as_zig_names_them(
     assert passed(toolchain, tmp_path, "-c", given, "x.c")[6:] == ["-c", wanted, "x.c"]
 
 
+def test_every_arm_mac_is_at_least_the_first(echo: Tool, tmp_path: Path) -> None:
+    toolchain = ZigToolchain(echo, Target.AARCH64_MACOS, "11.0")
+    seen = passed(toolchain, tmp_path, "-march=armv8.6-a+dotprod+i8mm+nosve")
+    assert seen[6:] == ["-mcpu=apple_m1+dotprod+i8mm-sve"]
+
+
 def test_macos_modules_are_libraries(echo: Tool, tmp_path: Path) -> None:
     toolchain = ZigToolchain(echo, Target.X86_64_MACOS, "11.0")
     assert passed(toolchain, tmp_path, "-bundle", "x.o")[6:] == ["-dynamiclib", "x.o"]
