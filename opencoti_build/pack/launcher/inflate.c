@@ -314,11 +314,11 @@ static bool block(struct state *s, bool *last)
     return (kind == 1 ? fixed_codes(s) : kind == 2 && own_codes(s)) && coded(s);
 }
 
-enum inflate_end inflate(const struct inflate_job *job)
+enum inflate_end inflate_all(const struct inflate_job *job)
 {
     struct state *s = memory(sizeof *s);
     bool good = true, last = false;
-    memset(s, 0, sizeof *s);
+    memset(s, 0, offsetof(struct state, input));
     s->job = job;
     s->unread = job->packed;
     s->room = job->size;

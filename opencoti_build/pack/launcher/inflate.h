@@ -21,6 +21,6 @@ struct inflate_job {
 };
 
 /* Uses about 200 KiB of memory, whatever the stream says. */
-enum inflate_end inflate(const struct inflate_job *job);
+enum inflate_end inflate_all(const struct inflate_job *job);
 
 #endif

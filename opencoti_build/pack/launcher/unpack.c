@@ -72,7 +72,7 @@ static bool copy(struct way *way, uint64_t left)
 static bool expand(struct way *way, uint64_t packed, const struct index_file *file)
 {
     const struct inflate_job job = {packed, file->size, next, put, way};
-    enum inflate_end end = inflate(&job);
+    enum inflate_end end = inflate_all(&job);
     return end == INFLATE_DONE || (end == INFLATE_DAMAGED && damaged(way->fail, file));
 }
 
