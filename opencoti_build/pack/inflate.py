@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 
 _PIECE = 1 << 20
 
@@ -19,32 +20,30 @@ class Inflater:
         self._left = size
         self.fault: str | None = None
 
-    def feed(self, data: bytes | memoryview) -> list[bytes]:
-        """The decoded bytes that ``data``, the next piece of the stream, gives."""
-        made: list[bytes] = []
+    def feed(self, data: bytes | memoryview) -> Iterator[bytes]:
+        """The decoded bytes that ``data``, the next piece of the stream, gives, in pieces."""
         while not self.fault:
             if self._stream.eof:
                 if len(data):
                     self.fault = "bytes follow the end of the stream"
-                return made
+                return
             limit = min(self._left + 1, _PIECE)
             try:
                 # One byte more than may come shows a stream that is too long.
                 part = self._stream.decompress(data, limit)
             except zlib.error as error:
                 self.fault = f"the stream is damaged ({error})"
-                break
+                return
             self._left -= len(part)
             if self._left < 0:
                 self.fault = "the stream gives more bytes than announced"
-                break
-            made.append(part)
-            full, data = len(part) == limit, self._stream.unconsumed_tail
+                return
+            yield part
+            data = self._stream.unconsumed_tail
             if self._stream.eof:
                 data = self._stream.unused_data
-            elif not data and not full:
-                return made
-        return made
+            elif not data and len(part) < limit:
+                return
 
     def finish(self) -> str | None:
         """What is wrong with the stream, after all of it was fed; None if nothing is."""

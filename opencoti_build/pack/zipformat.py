@@ -49,6 +49,9 @@ DOS_DATE = 1 << 5 | 1
 REGULAR_FILE = 0o100000
 MODES = (0o644, 0o755)
 
+MAX_DEFLATED = 1 << 30
+"""Bytes that a compressed entry may unpack to: readers need so much memory for it."""
+
 ALIGNMENT = 65536
 MAX_GAP = 32
 """Zero bytes that may stand before a local header: where 1 to 3 bytes of padding are needed,

@@ -126,6 +126,8 @@ def _central(block: bytes, at: int) -> tuple[_Header, int]:
     expected = z.version_needed(method, any(wanted))
     if version != expected or made_by != z.MADE_BY_UNIX | expected:
         refuse("zip-bad-field", "an entry needs an unexpected version", name=name)
+    if method != z.STORED and size > z.MAX_DEFLATED:
+        refuse("zip-too-large", "a compressed entry would be too large", name=name, size=size)
     if method == z.STORED and packed != size:
         refuse("zip-size-mismatch", "a stored entry has two sizes", name=name)
     return _Header(name, raw, flags, mode, method, packed, size, crc, offset), end

@@ -20,6 +20,7 @@ from opencoti_build.pack.zipformat import (
     LOCAL,
     MAX16,
     MAX32,
+    MAX_DEFLATED,
     MODES,
     NameSet,
     ZipEntry,
@@ -94,11 +95,11 @@ class ZipWriter:
     def add_packed(self, name: str, path: Path, *, mode: int = 0o644, align: int = 1) -> Written:
         """Append the file ``path`` as ``name``, compressed if that makes it smaller.
 
-        Otherwise (or from 4 GiB on) as ``add_file`` does, ``align`` and exceptions included.
+        Otherwise (or above 1 GiB) as ``add_file`` does, ``align`` and exceptions included.
         """
         with path.open("rb") as source:
             size = os.fstat(source.fileno()).st_size
-            if size >= MAX32:
+            if size > MAX_DEFLATED:
                 return self.add_file(name, path, mode=mode, align=align)
             data = source.read()
             if len(data) != size or os.fstat(source.fileno()).st_size != size:

@@ -166,7 +166,7 @@ def test_more_output_than_announced(run: Run) -> None:
     both(run, (bomb, 0), (bomb, 1), (bomb, 131_072), (bomb, 49_999_999))
     inflater = Inflater(1000)
     assert sum(map(len, inflater.feed(bomb))) <= 1000 and inflater.fault
-    assert inflater.feed(bomb) == []
+    assert list(inflater.feed(bomb)) == []
 
 
 def bits(*fields: tuple[int, int]) -> bytes:

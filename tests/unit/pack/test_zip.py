@@ -328,7 +328,8 @@ def test_every_bit_of_a_packed_entrys_headers_counts(packed: bytes) -> None:
     ("name", "changes", "expected"),
     [
         ("engine/t/e", {}, None),
-        ("engine/t/e", {"header_offset": 0, "size": z.MAX32 - 1}, None),
+        ("engine/t/e", {"size": z.MAX_DEFLATED}, None),
+        ("engine/t/e", {"size": z.MAX_DEFLATED + 1}, "zip-too-large"),
         ("engine/t/e", {"size": z.MAX32}, "zip-zip64-inconsistent"),
         ("engine/t/INDEX", {}, "zip-method"),
         ("engine/e", {}, "zip-method"),
@@ -353,6 +354,14 @@ def test_where_packed_entries_may_be(name: str, changes: dict, expected: str | N
     with pytest.raises(PackError) as caught:
         read_entry(data, entry)
     assert caught.value.reason == "zip-bad-stream"
+
+
+def test_a_large_file_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opencoti_build.pack.zipwriter.MAX_DEFLATED", 1000)
+    (tmp_path / "e").write_bytes(bytes(1001))
+    with (tmp_path / "f").open("w+b", buffering=0) as stream:
+        written = ZipWriter(stream).add_packed(ENGINE, tmp_path / "e", align=z.ALIGNMENT)
+    assert (written.entry.method, written.entry.data_offset) == (z.STORED, z.ALIGNMENT)
 
 
 def test_a_packed_source_that_shrinks_is_refused(tmp_path: Path, monkeypatch) -> None:
