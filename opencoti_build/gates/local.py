@@ -38,9 +38,7 @@ class LocalRun:
             for name, pin in pins.items()
         }
         self.options = options
-        self.identity = identity(
-            context, self.builder.workspace(PATCHED), self.builder.variant()
-        )
+        self.identity = identity(context, self.builder.workspace(PATCHED), self.builder.variant())
 
     def suite(self, *, again: bool = False, only: str = "") -> Suite:
         """The suite of this run."""

@@ -12,9 +12,7 @@ T = TypeVar("T")
 def product(factors: Mapping[str, Sequence[T]]) -> list[dict[str, T]]:
     """Every combination of the factors' values."""
     names = list(factors)
-    return [
-        dict(zip(names, row, strict=True)) for row in itertools.product(*factors.values())
-    ]
+    return [dict(zip(names, row, strict=True)) for row in itertools.product(*factors.values())]
 
 
 def all_pairs(factors: Mapping[str, Sequence[T]]) -> list[dict[str, T]]:
@@ -33,6 +31,4 @@ def all_pairs(factors: Mapping[str, Sequence[T]]) -> list[dict[str, T]]:
 
 
 def _pairs(row: Mapping[str, T]) -> set[tuple[str, T, str, T]]:
-    return {
-        (a, row[a], b, row[b]) for a, b in itertools.combinations(sorted(row), 2)
-    }
+    return {(a, row[a], b, row[b]) for a, b in itertools.combinations(sorted(row), 2)}

@@ -58,7 +58,11 @@ class Speed:
 
 
 def measure_speed(
-    first: Contender, second: Contender, load: Load, scratch: Path, max_seconds: float,
+    first: Contender,
+    second: Contender,
+    load: Load,
+    scratch: Path,
+    max_seconds: float,
     limit: float | None = None,
 ) -> Speed:
     """Ask both in turns until the interval is narrow or decides about ``limit``, or until
@@ -73,8 +77,10 @@ def measure_speed(
                 _one(server, load, -1)  # warm caches are not what is measured
             for index in range(_ROUND):
                 order = servers if index % 2 == 0 else servers[::-1]
-                taken = {server.subject.name + str(server.port): _one(server, load, number)
-                         for server in order}
+                taken = {
+                    server.subject.name + str(server.port): _one(server, load, number)
+                    for server in order
+                }
                 (wall_a, cpu_a), (wall_b, cpu_b) = (
                     taken[server.subject.name + str(server.port)] for server in servers
                 )

@@ -137,5 +137,3 @@ def _read(path: Path) -> Result | None:
         return result_from_json(json.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-

@@ -13,6 +13,7 @@ from opencoti_build import __version__
 from opencoti_build.build.pipeline import Pipeline
 from opencoti_build.digest import sha256_bytes
 from opencoti_build.errors import PackError
+from opencoti_build.gates.local import kept_results
 from opencoti_build.pack.variant import HostIdentity, Variant, host_identity, make_variant
 from opencoti_build.paths import Project, write_atomic
 from opencoti_build.recipe import VariantRecipe
@@ -121,6 +122,7 @@ def outer_manifest(
             "prefix": {"size": identity.size, "sha256": identity.sha256},
         },
         "targets": targets,
+        "gates": [result.to_json() for result in kept_results(context, pipeline.workspace)],
         "artifacts": [
             {
                 "file": made.path.name,

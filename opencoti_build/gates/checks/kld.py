@@ -42,9 +42,7 @@ def measure(bench: Bench, case: Case) -> Difference:
     for name, args in (("off", off), ("on", [*off, *map(str, on)])):
         files[name] = bench.scratch / f"{name}.logits"
         log = bench.scratch / f"{name}.log"
-        write_logits(
-            subject, text, what, [*args, *bench.options.engine_args], files[name], log
-        )
+        write_logits(subject, text, what, [*args, *bench.options.engine_args], files[name], log)
     return compare_logits(subject, files["off"], files["on"], bench.scratch / "compare.log")
 
 

@@ -69,9 +69,7 @@ def _run(bench: Bench, case: Case) -> Measure:
     return Measure(Verdict.FAIL, different, f"{different} of {len(ours)} rows differ, {words}")
 
 
-def _difference(
-    bench: Bench, text: Path, what: Evaluation, args: Sequence[str]
-) -> Difference:
+def _difference(bench: Bench, text: Path, what: Evaluation, args: Sequence[str]) -> Difference:
     """How large a difference is that the digests showed."""
     files = {}
     for subject in bench.subjects.values():
@@ -86,8 +84,10 @@ def evaluation(params: Mapping[str, object]) -> Evaluation:
     """What a case's params say about the tokens; with four sequences each gets half of them."""
     tokens, decoded = int(str(params["tokens"])), int(str(params["decoded"]))
     sequences = int(str(params["sequences"]).split()[0])
-    return Evaluation(tokens // 2, decoded // 2, sequences) if sequences > 1 else Evaluation(
-        tokens, decoded
+    return (
+        Evaluation(tokens // 2, decoded // 2, sequences)
+        if sequences > 1
+        else Evaluation(tokens, decoded)
     )
 
 

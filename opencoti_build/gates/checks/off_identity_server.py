@@ -65,7 +65,10 @@ def _requests() -> dict[str, tuple[str, dict[str, Any]]]:
             "The person: ",
             json_schema={
                 "type": "object",
-                "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
+                "properties": {
+                    "name": {"type": "string", "maxLength": 8},
+                    "age": {"type": "integer"},
+                },
                 "required": ["name", "age"],
             },
             n_predict=32,

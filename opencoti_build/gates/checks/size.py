@@ -41,7 +41,9 @@ def _cases(options: Options) -> list[Case]:
     ]
     if not options.full:
         cases.append(
-            Case("KV bytes a token, K q8_0, V q4_0", GEMMA3, {"kind": "kv", "k": "q8_0", "v": "q4_0"})
+            Case(
+                "KV bytes a token, K q8_0, V q4_0", GEMMA3, {"kind": "kv", "k": "q8_0", "v": "q4_0"}
+            )
         )
     cases += [Case("memory at load", model, {"kind": "load"}) for model in MODELS]
     return [*cases, Case("size of the single files", "", {"kind": "file"})]
