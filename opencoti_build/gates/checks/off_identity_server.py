@@ -13,8 +13,8 @@ from opencoti_build.gates.server import Server, running
 from opencoti_build.gates.subject import BASE, PATCHED
 from opencoti_build.gates.texts import prose
 
-# Fields that tell when or how fast, and a random id.
-_VOLATILE = {"timings", "created", "id", "id_task"}
+# Fields that tell when or how fast, and random ids.
+_VOLATILE = {"timings", "created", "id", "id_task", "media_marker"}
 # What patches may add: the usage guide's object, in /props and in each slot of /slots.
 PROMISED_KEY = "opencoti"
 # And what it has to hold in /props.
@@ -125,8 +125,11 @@ def _ask_everything(server: Server, two_slots: bool) -> dict[str, Any]:
 
 
 def _ask_both_slots(server: Server) -> dict[str, Any]:
-    """Two requests at once. When their batches meet is chance, and with it the last bits of the
-    logits: only answers that do not depend on them are compared (length and bookkeeping)."""
+    """Two requests at once, and the slots in turns.
+
+    When the batches of two requests meet is chance, and with it the last bits of the logits: of
+    those only what does not depend on them is compared (length and bookkeeping).
+    """
     bodies = [
         _completion(_STORY[slot * 50 : slot * 50 + 200], id_slot=slot, ignore_eos=True)[1]
         for slot in (0, 1)
@@ -135,13 +138,14 @@ def _ask_both_slots(server: Server) -> dict[str, Any]:
         both = list(pool.map(lambda body: server.ask("/completion", body), bodies))
     answers: dict[str, Any] = {}
     for slot, (status, answer) in enumerate(both):
-        names = ("tokens_predicted", "tokens_evaluated", "tokens_cached", "stop_type", "id_slot")
+        names = ("tokens_predicted", "tokens_evaluated", "stop_type", "id_slot")
         kept = {name: answer.get(name) for name in names}
         answers[f"at once, slot {slot}"] = (status, {**kept, "keys": sorted(answer)})
-    # One after the other the two slots' caches are whole: what they hold is compared bit by bit.
-    for slot in (0, 1):
-        body = {**bodies[slot], "cache_prompt": True, "n_probs": 2}
-        answers[f"after that, slot {slot}"] = server.ask("/completion", body)
+    for turn in ("first", "second"):
+        for slot, body in enumerate(bodies):
+            # The first turn fills each slot anew, the second goes on with what is cached there.
+            more = {"cache_prompt": turn == "second", "n_probs": 2}
+            answers[f"in turns, {turn}, slot {slot}"] = server.ask("/completion", {**body, **more})
     return answers
 
 
