@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -114,6 +115,8 @@ class Suite:
         except OpencotiError as error:
             facts = "".join(f"; {key}: {value}" for key, value in error.context.items())
             return Measure(Verdict.FAIL, None, f"{error.message} [{error.reason}]{facts}")
+        except (OSError, subprocess.SubprocessError) as error:
+            return Measure(Verdict.FAIL, None, f"the engine cannot be run: {error}")
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
