@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import random
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from opencoti_build.build.context import BuildContext, make_context
+from opencoti_build.errors import CheckError
 from opencoti_build.gates.gate import Options, Verdict
 from opencoti_build.gates.local import LocalRun
+from opencoti_build.gates.probe_run import Evaluation, compare_logits, logits_digests
 from opencoti_build.gates.registry import load_gates, select_gates
 from opencoti_build.gates.result import Result, read
 from opencoti_build.gates.subject import PATCHED, Subject
@@ -127,3 +132,60 @@ def test_a_carried_folder_measures_the_same(folder: Path, real: LocalRun) -> Non
     assert len(results) == 2
     assert {(r.verdict, r.case) for r in results} == {(Verdict.PASS, CASES["off-identity"])}
     assert all(r.device for r in results)
+
+
+def _write_rows(path: Path, rows: list[list[float]], next_tokens: list[int]) -> None:
+    data = struct.pack("<8sII", b"OCLOGITS", 1, len(rows[0]))
+    for position, (row, following) in enumerate(zip(rows, next_tokens, strict=True)):
+        data += struct.pack("<iiii", 0, position, 1, following)
+        data += struct.pack(f"<{len(row)}f", *row)
+    path.write_bytes(data)
+
+
+def _log_softmax(row: list[float]) -> list[float]:
+    top = max(row)
+    total = math.log(sum(math.exp(x - top) for x in row)) + top
+    return [x - total for x in row]
+
+
+def test_the_probe_compares_as_the_definition_says(real: LocalRun, tmp_path: Path) -> None:
+    rng = random.Random(4)
+    # Exact in 32 bits, so that both sides compute with the same numbers.
+    a = [[rng.randint(-40, 40) / 8 for _ in range(50)] for _ in range(20)]
+    b = [[x + rng.randint(-2, 2) / 8 for x in row] for row in a[:-1]] + [a[-1]]
+    following = [rng.randrange(50) for _ in range(19)] + [-1]
+    _write_rows(tmp_path / "a", a, following)
+    _write_rows(tmp_path / "b", b, following)
+    probe = real.subjects[PATCHED]
+    found = compare_logits(probe, tmp_path / "a", tmp_path / "b", tmp_path / "log")
+
+    p, q = ([_log_softmax(row) for row in rows] for rows in (a, b))
+    kld = [
+        sum(math.exp(x) * (x - y) for x, y in zip(r, s, strict=True))
+        for r, s in zip(p, q, strict=True)
+    ]
+    assert (found.tokens, found.identical) == (20, 1)
+    assert found.first_difference == {"sequence": 0, "position": 0}
+    assert found.max_delta == 0.25
+    assert found.kld_mean == pytest.approx(sum(kld) / 20, rel=1e-6)
+    assert found.kld_max == pytest.approx(max(kld), rel=1e-6)
+    same = sum(r.index(max(r)) == s.index(max(s)) for r, s in zip(a, b, strict=True))
+    assert found.same_top == pytest.approx(same / 20)
+    for value, rows in ((found.ppl_reference, p), (found.ppl, q)):
+        nll = -sum(row[token] for row, token in zip(rows, following, strict=True) if token >= 0)
+        assert value == pytest.approx(math.exp(nll / 19), rel=1e-6)
+
+    (tmp_path / "b").write_bytes((tmp_path / "b").read_bytes()[:-1])
+    with pytest.raises(CheckError) as caught:
+        compare_logits(probe, tmp_path / "a", tmp_path / "b", tmp_path / "log")
+    assert caught.value.reason == "gate-probe-failed"
+
+
+def test_a_probe_without_a_model_is_an_error(real: LocalRun, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("A few words.")
+    args = ["-m", str(tmp_path / "no.gguf")]
+    with pytest.raises(CheckError) as caught:
+        logits_digests(
+            real.subjects[PATCHED], tmp_path / "text", Evaluation(2, 0), args, tmp_path / "log"
+        )
+    assert caught.value.reason == "gate-probe-failed"

@@ -11,9 +11,9 @@ from opencoti_build.gates.texts import prose
 
 _TOKENS, _DECODED = 384, 64
 _SEED = 11
-# Mean divergence in nats of a q8_0 or q4_0 cache from an f16 one that is tolerated: about three
-# times what these models show. A feature states its own limit with --limit.
-_CACHES = {"q8_0": 0.003, "q4_0": 0.15}
+# Mean divergence in nats from an f16 cache that is tolerated: about three times what these models
+# show (q8_0: 0.0034 and 0.0054, q4_0: 0.059 and 0.091). A feature states its own with --limit.
+_CACHES = {"q8_0": 0.016, "q4_0": 0.27}
 
 
 def _cases(options: Options) -> list[Case]:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from opencoti_build.gates.gate import Bench, Case, Gate, Measure, Options, Verdict
 from opencoti_build.gates.models import GEMMA3, SMOLLM2
-from opencoti_build.gates.speed_run import Contender, Load, decide, measure_speed, server_args
+from opencoti_build.gates.speed_run import (
+    Contender,
+    Load,
+    Speed,
+    decide,
+    measure_speed,
+    server_args,
+)
 from opencoti_build.gates.subject import BASE, PATCHED
 
 LIMIT = 0.99
@@ -36,15 +43,24 @@ def _run(bench: Bench, case: Case) -> Measure:
         bench.options.max_seconds,
         LIMIT,
     )
-    verdict = decide(speed.wall, LIMIT)
-    value, how = speed.wall.value, "the clock decides"
-    # Threads that wait for each other spin: with several, CPU time says nothing about speed.
-    if verdict is None and threads == 1 and speed.cpu is not None:
-        verdict = decide(speed.cpu, LIMIT)
-        value, how = speed.cpu.value, "CPU time decides"
+    verdict, value, how = judge(speed, threads)
     if verdict is None:
-        return Measure(Verdict.INCONCLUSIVE, speed.wall.value, f"too noisy to tell: {speed}")
+        return Measure(Verdict.INCONCLUSIVE, value, f"{how}: {speed}")
     return Measure(Verdict.PASS if verdict else Verdict.FAIL, value, f"{how}: {speed}")
+
+
+def judge(speed: Speed, threads: int) -> tuple[bool | None, float, str]:
+    """Whether the speed is at the limit or above, the value that says so, and how it was told."""
+    wall = decide(speed.wall, LIMIT)
+    # Threads that wait for each other spin: with several, CPU time says nothing about speed.
+    cpu = decide(speed.cpu, LIMIT) if threads == 1 and speed.cpu is not None else None
+    if wall is False and cpu is True:
+        return None, speed.wall.value, "the clock and CPU time disagree"
+    if wall is not None:
+        return wall, speed.wall.value, "the clock decides"
+    if cpu is not None and speed.cpu is not None:
+        return cpu, speed.cpu.value, "CPU time decides"
+    return None, speed.wall.value, "too noisy to tell"
 
 
 GATE = Gate(
