@@ -297,3 +297,15 @@ def test_a_case_error_is_a_check_error() -> None:
     bench = Bench({}, {}, Path())
     with pytest.raises(CheckError):
         bench.model(Case("c", "m"))
+
+
+def test_the_command_line_lists_gates_and_refuses_unknown_ones() -> None:
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "opencoti_build.cli.main", "gate", *args]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    listed = run("list", "--json")
+    assert {row["gate"] for row in json.loads(listed.stdout)} == {*load_gates()}
+    unknown = run("run", "no-such-gate")
+    assert unknown.returncode == 2
+    assert "[gate-unknown]" in unknown.stderr
