@@ -127,20 +127,21 @@ def test_idle_slots_give_memory_back_and_go_on(
 ) -> None:
     command: list[str | Path] = ["sh", built.file, "--server", "-m", smollm2, "-t", "2"]
     command += ["-c", "16384", "-np", "2", "-fa", "on", "--slots", "--slot-initial-ctx", "256"]
-    env = {**home, "OPENCOTI_LLAMAFILE_SLOT_SHRINK_IDLE_MS": "1500"}
+    command += ["--log-verbosity", "4"]
+    env = {**home, "OPENCOTI_LLAMAFILE_SLOT_SHRINK_IDLE_MS": "4000"}
     with running(command, tmp_path / "idle.log", env) as server:
         props = server.request("/props")[1]["opencoti"]["lazy_slots"]
-        assert props == {"enabled": True, "initial_ctx": 256, "shrink_idle_ms": 1500}
+        assert props == {"enabled": True, "initial_ctx": 256, "shrink_idle_ms": 4000}
         loaded = resident_mib(server)
         before = complete(server, STORY * 50, id_slot=1, n_predict=8)
-        assert allocated(server) == [256, 1024]
+        assert allocated(server) == [256, 768]
         grown = resident_mib(server)
         wait_for(server, [256, 256])
         shrunk = resident_mib(server)
         again = server.request("/completion", {"prompt": STORY * 50, **REQUEST, "id_slot": 1})[1]
         log = server.log_text()
     assert grown > loaded + 15
-    assert shrunk < grown - 10
+    assert shrunk < grown - 8
     assert again["timings"]["cache_n"] == 256
     assert again["content"].startswith(before[0][0])
     sizes = [float(size) for size in re.findall(r"CPU KV buffer size = +([\d.]+) MiB", log)]
@@ -159,9 +160,9 @@ def test_a_request_that_cannot_grow_fails_alone(
         status = Path(f"/proc/{server.process.pid}/status").read_text()
         found = re.search(r"^VmData:\s+(\d+) kB", status, re.MULTILINE)
         assert found
-        limit = int(found[1]) * 1024 + (12 << 20)
+        limit = int(found[1]) * 1024 + (48 << 20)
         resource.prlimit(server.process.pid, resource.RLIMIT_DATA, (limit, limit))
-        status_long, answer = server.request("/completion", {"prompt": STORY * 120, "id_slot": 1})
+        status_long, answer = server.request("/completion", {"prompt": STORY * 60, "id_slot": 1})
         assert (status_long, answer["error"]["type"]) == (503, "unavailable_error")
         assert complete(server, "A fox", id_slot=1)
         assert complete(server, "A fox", id_slot=0)
