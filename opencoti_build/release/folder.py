@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from opencoti_build import __version__
@@ -15,6 +15,8 @@ from opencoti_build.build.reference import Reference
 from opencoti_build.digest import sha256_bytes
 from opencoti_build.errors import PackError
 from opencoti_build.gates.local import kept_results
+from opencoti_build.pack.host import PackedEntry
+from opencoti_build.pack.manifest import entry_row
 from opencoti_build.pack.variant import HostIdentity, Variant, host_identity, make_variant
 from opencoti_build.paths import Project, write_atomic
 from opencoti_build.recipe import TargetRecipe, VariantRecipe
@@ -153,10 +155,8 @@ def _target(host: Host, recipe: TargetRecipe) -> dict[str, object]:
     }
 
 
-def _entry(entry: object) -> dict[str, object]:
-    row = asdict(entry)  # type: ignore[call-overload]
-    row["mode"] = f"{row['mode']:o}"
-    return dict(row)
+def _entry(entry: PackedEntry) -> dict[str, object]:
+    return {**entry_row(entry), "offset": entry.offset}
 
 
 def _write_patches(pipeline: Pipeline | Reference, folder: Path) -> None:

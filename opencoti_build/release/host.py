@@ -10,6 +10,7 @@ from pathlib import Path
 from opencoti_build.build.pipeline import EngineBuild, Pipeline
 from opencoti_build.build.steps import Step
 from opencoti_build.digest import content_key, sha256_bytes, sha256_file
+from opencoti_build.pack.deflate import encoder
 from opencoti_build.pack.host import EngineFile, PackedEntry, pack_host
 from opencoti_build.release.licenses import license_entries
 from opencoti_build.release.manifest import base_facts, patch_facts
@@ -69,6 +70,7 @@ def make_host(pipeline: Pipeline) -> Host:
         {
             "step_version": STEP_VERSION,
             "packer": packer_digest(),
+            "encoder": encoder(),
             "version": context.recipe.version,
             "tag": context.tag,
             "facts": facts,

@@ -16,7 +16,7 @@ from opencoti_build.pack.header import (
 )
 from opencoti_build.pack.host import start_facts
 from opencoti_build.pack.zipend import Source
-from opencoti_build.pack.zipformat import ALIGNMENT
+from opencoti_build.pack.zipformat import ALIGNMENT, STORED
 from opencoti_build.pack.zipreader import ZipLayout, read_zip
 from opencoti_build.targets import Target
 from opencoti_build.verify.report import Finding, failed, from_error, passed
@@ -37,8 +37,11 @@ def check_zip(data: Source) -> tuple[ZipLayout | None, Finding]:
 
 
 def check_crc(layout: ZipLayout, scan: Scan) -> Finding:
-    """Whether each entry's data has the crc-32 that its headers say."""
+    """Whether each entry's stream is whole and its content has the crc-32 that its headers say."""
     for entry in layout.entries:
+        if entry.name in scan.faults:
+            return failed("crc", "entry-stream-damaged", "a compressed entry cannot be unpacked",
+                          name=entry.name, why=scan.faults[entry.name])  # fmt: skip
         if scan.entries[entry.name][1] != entry.crc32:
             return failed("crc", "entry-crc-mismatch", "an entry's data is damaged",
                           name=entry.name)  # fmt: skip
@@ -48,6 +51,8 @@ def check_crc(layout: ZipLayout, scan: Scan) -> Finding:
 def check_alignment(layout: ZipLayout) -> Finding:
     """Whether data that is mapped or executed starts at a multiple of 64 KiB."""
     for entry in layout.entries:
+        if entry.method != STORED:
+            continue  # copied into the cache
         last = entry.name.rsplit("/", 1)[-1]
         engine = entry.name.startswith("engine/") and last != "INDEX"
         if (engine or last.lower().endswith(MAPPED_SUFFIXES)) and entry.data_offset % ALIGNMENT:
