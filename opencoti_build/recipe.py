@@ -69,7 +69,8 @@ class VariantRecipe:
 
     ``targets`` are the systems that the name promises (one of them must be in the host; none:
     any host will do). ``windows`` says that the name is one that Windows starts. ``embed`` is the
-    GPU library inside, as an entry's name, and ``component`` what builds it.
+    GPU library inside, as an entry's name, and ``component`` what builds it. ``max_size`` is the
+    budget in bytes that the size gate holds the file to (None: there is none).
     """
 
     suffix: str
@@ -77,6 +78,7 @@ class VariantRecipe:
     targets: tuple[Target, ...] = ()
     embed: str | None = None
     component: str | None = None
+    max_size: int | None = None
 
     def fits(self, built: Iterable[Target]) -> bool:
         """Whether a host for the targets ``built`` may have this name."""
@@ -219,7 +221,7 @@ def _minimum(name: str, key: str, version: str) -> Minimum:
 
 
 def _variant(table: Mapping[str, Any]) -> VariantRecipe:
-    _only(table, {"suffix", "windows", "targets", "embed", "component"})
+    _only(table, {"suffix", "windows", "targets", "embed", "component", "max_size"})
     suffix, windows = table["suffix"], table.get("windows", False)
     if not re.fullmatch(r"-[A-Za-z0-9._-]+", suffix):
         raise ValueError(f"suffix {suffix!r} is not like -x86_64.llamafile")
@@ -235,8 +237,11 @@ def _variant(table: Mapping[str, Any]) -> VariantRecipe:
         raise ValueError(f"embed {embed!r} is not like ggml-cuda.so")
     if embed is not None and windows:
         raise ValueError(f"{suffix!r}: Windows starts no file as large as one with a GPU library")
+    max_size = table.get("max_size")
+    if max_size is not None and (type(max_size) is not int or max_size < 1):
+        raise ValueError(f"{suffix!r}: max_size {max_size!r} is not a number of bytes")
     wanted = (Target.X86_64_WINDOWS,) if windows else targets
-    return VariantRecipe(suffix, windows, wanted, embed, component)
+    return VariantRecipe(suffix, windows, wanted, embed, component, max_size)
 
 
 def _only(table: Mapping[str, Any], allowed: set[str]) -> None:

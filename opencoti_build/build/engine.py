@@ -135,6 +135,8 @@ class EngineBuilder:
     def __init__(self, spec: EngineSpec, workspace: Path, cache: Cache, ui: Ui) -> None:
         self.spec, self.workspace, self.cache, self.ui = spec, workspace, cache, ui
         self.folder = cache.builds / f"{workspace.name}-{spec.target}"
+        # More variables for CMake, with paths of this machine; no part of any key.
+        self.paths: dict[str, str] = {}
 
     def build(
         self,
@@ -197,6 +199,7 @@ class EngineBuilder:
             "CMAKE_CXX_COMPILER_LAUNCHER": ccache,
             "CMAKE_MAKE_PROGRAM": str(tool("ninja").path),
             "HOST_CXX_COMPILER": str(wrappers.host_cxx),
+            **self.paths,
         }
         stamp = self.folder / "opencoti-configured"
         wanted = content_key({"options": options, "cmake": str(tool("cmake").path)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -28,5 +28,9 @@ def command(context: BuildContext, out: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"folder": str(folder), "manifest": release.manifest})
         return
+    targets = cast("dict[str, dict[str, list[dict[str, int]]]]", release.manifest["targets"])
+    for name, target in targets.items():
+        size = sum(file["size"] for file in target["files"])
+        click.echo(f"engine {name}  {size / 1e6:.1f} MB")
     for path in release.artifacts:
         click.echo(f"{path}  {path.stat().st_size / 1e6:.1f} MB")

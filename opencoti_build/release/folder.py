@@ -14,6 +14,7 @@ from opencoti_build.build.pipeline import Pipeline
 from opencoti_build.build.reference import Reference
 from opencoti_build.digest import sha256_bytes
 from opencoti_build.errors import PackError
+from opencoti_build.gates.local import kept_results
 from opencoti_build.pack.host import PackedEntry
 from opencoti_build.pack.manifest import entry_row
 from opencoti_build.pack.variant import HostIdentity, Variant, host_identity, make_variant
@@ -119,6 +120,7 @@ def outer_manifest(
             "prefix": {"size": identity.size, "sha256": identity.sha256},
         },
         "targets": targets,
+        "gates": _gates(pipeline),
         "artifacts": [
             {
                 "file": made.path.name,
@@ -134,6 +136,13 @@ def outer_manifest(
             for recipe, made in variants
         ],
     }
+
+
+def _gates(pipeline: Pipeline | Reference) -> list[dict[str, object]]:
+    """What the gates measured for exactly this build; they know no other toolchain's."""
+    if isinstance(pipeline, Reference):
+        return []
+    return [result.to_json() for result in kept_results(pipeline.context, pipeline.workspace)]
 
 
 def _target(host: Host, recipe: TargetRecipe) -> dict[str, object]:

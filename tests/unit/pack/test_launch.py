@@ -271,9 +271,7 @@ def test_broken_files_are_refused(place: Place, tmp_path: Path) -> None:
     good(place.run(), place)
     data = place.file.read_bytes()
     place.file = tmp_path / "broken"
-    engine = read_zip(data).entries[1]
-    cuts = (data[: engine.end - 9], data[: engine.header_offset])
-    for body in (data[:-1], data + b"x", *cuts):
+    for body in (data[:-1], data + b"x", data[: len(data) - 5000], data[: len(data) // 2]):
         place.file.write_bytes(body)
         refused(place.run(), 65, "broken")
     whole(place.cache)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from opencoti_build.errors import BugError, PackError
+from opencoti_build.gates.gate import Verdict
+from opencoti_build.gates.result import Result
 from opencoti_build.paths import find_project
 from opencoti_build.recipe import load_recipe
 from opencoti_build.release import folder as module
@@ -27,6 +29,8 @@ FACTS: dict[str, Any] = {
     "toolchains": [{"name": "zig", "version": "0.15.2", "identity": "x"}],
 }
 
+RESULTS: list[Result] = []
+
 
 @pytest.fixture
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -38,6 +42,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     host = Host(packed.path, packed.sha256, packed.size, packed.entries, engines)  # type: ignore[arg-type]
     monkeypatch.setattr(module, "make_host", lambda pipeline: host)
     monkeypatch.setattr(module, "inner_facts", lambda pipeline: dict(FACTS))
+    monkeypatch.setattr(module, "kept_results", lambda context, workspace: list(RESULTS))
     context = SimpleNamespace(project=project, recipe=recipe, tag="c3", targets=linux, ui=QUIET)
     series = SimpleNamespace(patches=[])
     return SimpleNamespace(context=context, workspace=SimpleNamespace(series=series), host=host)
@@ -87,3 +92,20 @@ def test_only_a_foreign_host_has_targets_without_files(pipeline: Any, tmp_path: 
         check(manifest, root)
     manifest["host"]["kind"] = "ape"
     check(manifest, root)
+
+
+def test_gate_results_are_in_the_manifest_and_in_the_notes(
+    pipeline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = module.make_release(pipeline, tmp_path / "dist")
+    assert release.manifest["gates"] == []
+    assert "No gates were run" in (tmp_path / "dist" / "BUILD_INFO.md").read_text()
+    rows = [
+        Result("speed", "m", f"case {n}", 1.0, ">= 0.99", verdict, "words", "the command")
+        for n, verdict in enumerate((Verdict.PASS, Verdict.PASS, Verdict.INCONCLUSIVE))
+    ]
+    monkeypatch.setattr(module, "kept_results", lambda context, workspace: rows)
+    release = module.make_release(pipeline, tmp_path / "dist")
+    assert release.manifest["gates"] == [row.to_json() for row in rows]
+    notes = (tmp_path / "dist" / "BUILD_INFO.md").read_text()
+    assert "- pass: 2\n" in notes and "- inconclusive: 1\n" in notes
