@@ -32,10 +32,10 @@ def resident_mib(server: Server) -> float:
 def measure(command: list[str]) -> list[float]:
     with tempfile.TemporaryDirectory() as folder, running(command, Path(folder) / "log") as server:
         seen = [resident_mib(server)]
-        for slot in (0, 1):
-            body = {"prompt": SENTENCE * 140, "n_predict": 8, "id_slot": slot}
-            status, answer = server.request("/completion", body, timeout=600)
-            assert status == 200, answer
+        prompts = [SENTENCE * 66, "Once. " + SENTENCE * 66]
+        body = {"prompt": prompts, "n_predict": 8, "temperature": 0}
+        status, answer = server.request("/completion", body, timeout=900)
+        assert status == 200, answer
         seen.append(resident_mib(server))
         time.sleep(5)
         seen.append(resident_mib(server))
@@ -46,7 +46,7 @@ def main() -> None:
     engine, model = sys.argv[1:3]
     base = [engine, "--server", "-m", model, *OPTIONS]
     rows = [["at once", *measure(base)], ["lazy", *measure([*base, *LAZY])]]
-    print(table(["KV cache", "loaded MiB", "two slots of 2,000 tokens", "idle"], rows))
+    print(table(["KV cache", "loaded MiB", "two slots of 1,000 tokens", "idle"], rows))
 
 
 if __name__ == "__main__":
