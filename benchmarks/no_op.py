@@ -27,7 +27,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory(prefix="opencoti-dist-") as out:
         commands = {
-            "artifact": ["artifact", "--no-cuda", "--tag", args.tag, "--out", out, "--quiet"],
+            "artifact": ["artifact", "--tag", args.tag, "--out", out, "--quiet"],
             "plan": ["plan", "--tag", args.tag, "--quiet"],
             "series apply": ["series", "apply", "--quiet"],
             "--help": ["--help"],

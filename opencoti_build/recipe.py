@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ _MINIMUM_NAMES = {"glibc": "glibc", "macos": "macOS"}
 _OLDEST = {"glibc": (2, 28), "macos": (11, 0)}
 
 
+class Toolchain(Enum):
+    """What builds the programs: zig for each target, or upstream's own build for all at once."""
+
+    ZIG = "zig"
+    COSMOCC = "cosmocc"
+
+
 @dataclass(frozen=True)
 class Minimum:
     """The oldest system library or system that is supported: ``glibc 2.28``, ``macOS 11.0``."""
@@ -40,10 +48,10 @@ class Minimum:
 
 @dataclass(frozen=True)
 class TargetRecipe:
-    """How the engine for one target is built."""
+    """How the engine for one target is built. The other keys are for zig alone."""
 
     target: Target
-    toolchain: str
+    toolchain: Toolchain
     minimum: Minimum | None
     cpu_variants: tuple[str, ...]
 
@@ -62,12 +70,21 @@ class CudaRecipe:
 
 
 @dataclass(frozen=True)
+class ReferenceRecipe:
+    """Upstream's own build: the pin of its tree, and the folder of it that the series is for."""
+
+    source: str
+    patch_root: str
+
+
+@dataclass(frozen=True)
 class VariantRecipe:
     """One published file: the host under a name.
 
     ``targets`` are the systems that the name promises (one of them must be in the host; none:
     any host will do). ``windows`` says that the name is one that Windows starts. ``embed`` is the
-    GPU library inside, as an entry's name, and ``component`` what builds it.
+    GPU library inside, as an entry's name, and ``component`` what builds it. ``max_size`` is the
+    budget in bytes that the size gate holds the file to (None: there is none).
     """
 
     suffix: str
@@ -75,6 +92,7 @@ class VariantRecipe:
     targets: tuple[Target, ...] = ()
     embed: str | None = None
     component: str | None = None
+    max_size: int | None = None
 
     def fits(self, built: Iterable[Target]) -> bool:
         """Whether a host for the targets ``built`` may have this name."""
@@ -91,7 +109,27 @@ class Recipe:
     base: str
     targets: tuple[TargetRecipe, ...]
     variants: tuple[VariantRecipe, ...]
+    reference: ReferenceRecipe | None = None
     cuda: tuple[CudaRecipe, ...] = ()
+
+    def toolchain(self, name: str | None = None) -> Toolchain:
+        """The toolchain called ``name``, by default that of the targets.
+
+        Raises UsageError ``toolchain-not-in-recipe``.
+        """
+        own = self.targets[0].toolchain
+        chosen = Toolchain(name) if name else own
+        if chosen is Toolchain.COSMOCC and self.reference is None:
+            missing = "a table [cosmocc] with source and patch_root"
+        elif chosen is not own and chosen is Toolchain.ZIG:
+            missing = "what zig needs to know of its targets"
+        else:
+            return chosen
+        raise UsageError(
+            "toolchain-not-in-recipe",
+            f"the recipe lacks {missing}",
+            context={"recipe": self.path, "toolchain": chosen.value},
+        )
 
     def file_name(self, tag: str, variant: VariantRecipe) -> str:
         """The published name of ``variant``, such as ``name-0.10.3-c3-x86_64.llamafile``."""
@@ -146,7 +184,8 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def _parse(path: Path, data: Mapping[str, Any]) -> Recipe:
-    _only(data, {"format", "name", "version", "base", "targets", "cuda", "variants"})
+    known = {"format", "name", "version", "base", "targets", "cuda", "variants", "cosmocc"}
+    _only(data, known)
     if data["format"] != 1:
         raise ValueError(f"format {data['format']!r} is not 1")
     if not _VERSION.fullmatch(data["version"]):
@@ -157,21 +196,36 @@ def _parse(path: Path, data: Mapping[str, Any]) -> Recipe:
         raise ValueError("a recipe needs at least one target and one variant")
     if len({item.suffix for item in variants}) != len(variants):
         raise ValueError("two variants have the same suffix")
+    if len({item.toolchain for item in targets}) != 1:
+        raise ValueError("one toolchain builds all targets")
+    reference = _reference(data["cosmocc"]) if "cosmocc" in data else None
     cuda = tuple(_cuda(name, table) for name, table in data.get("cuda", {}).items())
-    return Recipe(
-        path, str(data["name"]), data["version"], str(data["base"]), targets, variants, cuda
-    )
+    name, base = str(data["name"]), str(data["base"])
+    return Recipe(path, name, data["version"], base, targets, variants, reference, cuda)
+
+
+def _reference(table: Mapping[str, Any]) -> ReferenceRecipe:
+    _only(table, {"source", "patch_root"})
+    source, root = str(table["source"]), table["patch_root"]
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)*", root) or {".", ".."} & {*root.split("/")}:
+        raise ValueError(f"patch_root {root!r} is no folder inside the source")
+    return ReferenceRecipe(source, root)
 
 
 def _target(name: str, table: Mapping[str, Any]) -> TargetRecipe:
     target = Target(name)
     key = _MINIMUM_KEYS.get(target.system)
+    if table["toolchain"] not in {item.value for item in Toolchain}:
+        known = ", ".join(item.value for item in Toolchain)
+        raise ValueError(f"toolchain {table['toolchain']!r} of {name} is unknown; known: {known}")
+    toolchain = Toolchain(table["toolchain"])
+    if toolchain is Toolchain.COSMOCC:
+        _only(table, {"toolchain"})
+        return TargetRecipe(target, toolchain, None, ())
     _only(table, {"toolchain", "cpu_variants", *([key] if key else [])})
-    if table["toolchain"] != "zig":
-        raise ValueError(f"toolchain {table['toolchain']!r} of {name} is unknown; known: zig")
     minimum = _minimum(name, key, table[key]) if key else None
     variants = tuple(str(item) for item in table["cpu_variants"])
-    return TargetRecipe(target, table["toolchain"], minimum, variants)
+    return TargetRecipe(target, toolchain, minimum, variants)
 
 
 def _cuda(name: str, table: Mapping[str, Any]) -> CudaRecipe:
@@ -200,7 +254,7 @@ def _minimum(name: str, key: str, version: str) -> Minimum:
 
 
 def _variant(table: Mapping[str, Any]) -> VariantRecipe:
-    _only(table, {"suffix", "windows", "targets", "embed", "component"})
+    _only(table, {"suffix", "windows", "targets", "embed", "component", "max_size"})
     suffix, windows = table["suffix"], table.get("windows", False)
     if not re.fullmatch(r"-[A-Za-z0-9._-]+", suffix):
         raise ValueError(f"suffix {suffix!r} is not like -x86_64.llamafile")
@@ -216,8 +270,11 @@ def _variant(table: Mapping[str, Any]) -> VariantRecipe:
         raise ValueError(f"embed {embed!r} is not like ggml-cuda.so")
     if embed is not None and windows:
         raise ValueError(f"{suffix!r}: Windows starts no file as large as one with a GPU library")
+    max_size = table.get("max_size")
+    if max_size is not None and (type(max_size) is not int or max_size < 1):
+        raise ValueError(f"{suffix!r}: max_size {max_size!r} is not a number of bytes")
     wanted = (Target.X86_64_WINDOWS,) if windows else targets
-    return VariantRecipe(suffix, windows, wanted, embed, component)
+    return VariantRecipe(suffix, windows, wanted, embed, component, max_size)
 
 
 def _only(table: Mapping[str, Any], allowed: set[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -70,6 +70,36 @@ class _Bar:
         self._progress.update(self._task, completed=done, total=total)
 
 
+class _Board:
+    """Bars that stay: one row for each of several things that are worked on in turn."""
+
+    def __init__(self, progress: Any, rows: Sequence[str]) -> None:
+        self._progress = progress
+        self._rows: dict[str | None, Any] = {
+            row: progress.add_task(f"{row}: waiting", total=1) for row in rows
+        }
+
+    @contextlib.contextmanager
+    def task(self, row: str | None, label: str, total: int | None) -> Iterator[Task]:
+        """Progress in a row of the board, or in one that is there for this task only."""
+        if row in self._rows:
+            bar = self._rows[row]
+            self._progress.reset(bar, description=f"{row}: {label}", total=total)
+            yield _Bar(self._progress, bar)
+            return
+        bar = self._progress.add_task(f"{row}: {label}" if row else label, total=total)
+        try:
+            yield _Bar(self._progress, bar)
+        finally:
+            self._progress.remove_task(bar)
+
+    def close(self, row: str, text: str) -> None:
+        """Fill the bar of ``row``, and say how it ended."""
+        self._progress.update(
+            self._rows[row], description=f"{row}: {text}", completed=1, total=1, refresh=True
+        )
+
+
 def _amount(done: int, total: int, unit: Unit) -> str:
     if unit is Unit.BYTES:
         return f"{done / 1e6:.1f} of {total / 1e6:.1f} MB"
@@ -82,6 +112,7 @@ class Ui:
     def __init__(self, *, quiet: bool = False, bars: bool | None = None) -> None:
         self.quiet = quiet
         self._bars = sys.stderr.isatty() if bars is None else bars
+        self._board: _Board | None = None
 
     def info(self, text: str) -> None:
         """One line of news."""
@@ -94,11 +125,21 @@ class Ui:
             print(f"warning: {text}", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
-    def task(self, label: str, total: int | None = None, unit: Unit = Unit.STEPS) -> Iterator[Task]:
-        """Show progress of one piece of work while the block runs, then its duration."""
+    def task(
+        self, label: str, total: int | None = None, unit: Unit = Unit.STEPS, row: str | None = None
+    ) -> Iterator[Task]:
+        """Show progress of one piece of work while the block runs, then its duration.
+
+        ``row`` is what the work is for; on a board it is the row in which the progress shows.
+        """
         if self.quiet:
             yield _Silent()
             return
+        if self._board is not None:
+            with self._board.task(row, label, total) as task:
+                yield task
+            return
+        label = f"{label} {row}" if row else label
         start = time.monotonic()
         if self._bars:
             yield from self._bar(label, total, unit)
@@ -107,13 +148,36 @@ class Ui:
             yield _Lines(label, total, unit)
         print(f"{label}: done in {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
 
-    def _bar(self, label: str, total: int | None, unit: Unit) -> Iterator[Task]:
+    @contextlib.contextmanager
+    def board(self, rows: Sequence[str]) -> Iterator[Callable[[str, str], None]]:
+        """Show the tasks of all ``rows`` in one view while the block runs.
+
+        Yields a function that says how a row ended: ``close(row, "built")``.
+        """
+        if self.quiet or not self._bars:
+            yield lambda row, text: self.info(f"{row}: {text}")
+            return
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+        columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
+        with self._progress([*columns, TimeElapsedColumn()], transient=False) as progress:
+            self._board = _Board(progress, rows)
+            try:
+                yield self._board.close
+            finally:
+                self._board = None
+
+    def _progress(self, columns: Sequence[Any], transient: bool) -> Any:
         from rich.console import Console
+        from rich.progress import Progress
+
+        return Progress(*columns, console=Console(stderr=True), transient=transient)
+
+    def _bar(self, label: str, total: int | None, unit: Unit) -> Iterator[Task]:
         from rich.progress import (
             BarColumn,
             DownloadColumn,
             MofNCompleteColumn,
-            Progress,
             TextColumn,
             TimeRemainingColumn,
             TransferSpeedColumn,
@@ -124,6 +188,5 @@ class Ui:
             columns += [DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()]
         else:
             columns += [MofNCompleteColumn(), TimeRemainingColumn()]
-        console = Console(stderr=True)
-        with Progress(*columns, console=console, transient=True) as progress:
+        with self._progress(columns, transient=True) as progress:
             yield _Bar(progress, progress.add_task(label, total=total))

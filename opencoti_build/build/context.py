@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from opencoti_build.errors import UsageError
 from opencoti_build.paths import Cache, Project, find_cache, find_project
-from opencoti_build.recipe import Recipe, TargetRecipe, check_tag, load_recipe
+from opencoti_build.recipe import (
+    CudaRecipe,
+    Recipe,
+    TargetRecipe,
+    Toolchain,
+    check_tag,
+    load_recipe,
+)
+from opencoti_build.targets import Target
 from opencoti_build.ui import Ui
 
 if TYPE_CHECKING:
     from opencoti_build.sources.fetch import FetchContext
 
+# What build.cuda can build for; a recipe may name more.
+CUDA_TARGETS = (Target.X86_64_LINUX,)
+
 
 @dataclass(frozen=True)
 class BuildContext:
-    """One run: what to build, from where, into which cache, for which targets."""
+    """One run: what to build, from where, into which cache, for which targets.
+
+    ``cuda``: the release has the CUDA libraries too, which take hours to build.
+    """
 
     project: Project
     cache: Cache
@@ -26,12 +41,39 @@ class BuildContext:
     ui: Ui
     offline: bool = False
     jobs: int | None = None
-    cuda: bool = True
+    toolchain: Toolchain = Toolchain.ZIG
+    cuda: bool = False
 
     @property
     def workspace(self) -> Path:
         """The workspace of the recipe's base."""
         return self.cache.workspaces / self.recipe.base
+
+    @property
+    def cuda_libraries(self) -> tuple[tuple[TargetRecipe, CudaRecipe], ...]:
+        """The targets of this run for which a CUDA library can be built, each with its recipe."""
+        known = {item.target: item for item in self.recipe.cuda if item.target in CUDA_TARGETS}
+        return tuple((item, known[item.target]) for item in self.targets if item.target in known)
+
+    def with_cuda(self) -> BuildContext:
+        """The same run with CUDA libraries.
+
+        Raises UsageError ``cuda-needs-zig`` or ``no-cuda-for-targets``.
+        """
+        if self.toolchain is not Toolchain.ZIG:
+            raise UsageError(
+                "cuda-needs-zig",
+                f"the CUDA library is not built with {self.toolchain.value}",
+                hint="use --toolchain zig",
+            )
+        if not self.cuda_libraries:
+            raise UsageError(
+                "no-cuda-for-targets",
+                "no CUDA library can be built for the targets",
+                hint="one of them has to be in the recipe's table cuda, and one of: "
+                + ", ".join(map(str, CUDA_TARGETS)),
+            )
+        return replace(self, cuda=True)
 
     def fetching(self) -> FetchContext:
         """The same run as the sources package sees it."""
@@ -48,12 +90,14 @@ def make_context(
     ui: Ui,
     offline: bool = False,
     jobs: int | None = None,
+    toolchain: str | None = None,
 ) -> BuildContext:
     """A context for ``tag``; the recipe is ``recipes/<recipe or tag>.toml``.
 
     A tag without a recipe of its own uses the only recipe there is, so that test tags work.
-    Raises UsageError ``bad-tag``, ``no-project``, ``recipe-missing``, ``recipe-invalid`` or
-    ``target-not-in-recipe``.
+    ``toolchain`` takes the place of the recipe's. Raises UsageError ``bad-tag``, ``no-project``,
+    ``recipe-missing``, ``recipe-invalid``, ``target-not-in-recipe``, ``toolchain-not-in-recipe``
+    or ``target-not-selectable``.
     """
     check_tag(tag)
     project = find_project()
@@ -62,6 +106,12 @@ def make_context(
     if recipe is None and not path.exists() and len(others) == 1:
         path = others[0]
     loaded = load_recipe(path)
-    return BuildContext(
-        project, find_cache(), loaded, tag, loaded.select(targets), ui, offline, jobs
-    )
+    chosen = loaded.toolchain(toolchain)
+    if chosen is Toolchain.COSMOCC and targets:
+        raise UsageError(
+            "target-not-selectable",
+            "cosmocc makes one program for all targets",
+            hint="leave --target out",
+        )
+    selected = loaded.select(targets)
+    return BuildContext(project, find_cache(), loaded, tag, selected, ui, offline, jobs, chosen)

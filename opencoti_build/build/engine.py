@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from opencoti_build.build.ninja import NinjaResult, run_logged, run_ninja
 from opencoti_build.build.steps import Step
 from opencoti_build.digest import content_key
 from opencoti_build.paths import Cache, locked, write_atomic
-from opencoti_build.targets import Target
+from opencoti_build.targets import System, Target
 from opencoti_build.toolchains.tools import tool
 from opencoti_build.toolchains.zig import ZigToolchain
 from opencoti_build.ui import Ui
@@ -22,7 +23,47 @@ from opencoti_build.ui import Ui
 STEP_VERSION = 1
 
 ENGINE = "opencoti-engine"
-_MODULES = "libggml*.so*"
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What a system calls programs and libraries.
+
+    ``library`` matches the names that the loader asks for: of a library that others are linked
+    with (one version number in it, except on Windows), or of a module that ggml opens.
+    """
+
+    program: str
+    library: str
+    run_path: str
+    linker_flags: str
+
+
+_NAMES = {
+    System.LINUX: _Names("", r"libggml(-[a-z]+\.so\.\d+|\.so\.\d+|-cpu-.+\.so)", "$ORIGIN", "-s"),
+    System.MACOS: _Names(
+        "", r"libggml(-[a-z]+\.\d+\.dylib|\.\d+\.dylib|-cpu-.+\.so)", "@loader_path", "-s"
+    ),
+    System.WINDOWS: _Names(
+        ".exe",
+        r"ggml.*\.dll",
+        "",
+        "-s -Wl,--dynamicbase -Wl,--nxcompat -Wl,--high-entropy-va",
+    ),
+}
+# macOS has no GPU or BLAS code here: both need frameworks of Apple's that only a Mac has.
+_SYSTEM_OPTIONS = {
+    System.MACOS: {
+        "GGML_ACCELERATE": "OFF",
+        "GGML_BLAS": "OFF",
+        "GGML_METAL": "OFF",
+    }
+}
+
+
+def program_name(target: Target, goal: str = ENGINE) -> str:
+    """The file that ``goal`` makes on ``target``: ``opencoti-engine.exe`` on Windows."""
+    return goal + _NAMES[target.system].program
 
 
 @dataclass(frozen=True)
@@ -39,17 +80,18 @@ class EngineSpec:
 
     def cmake_options(self) -> dict[str, str]:
         """Cache variables that decide what is built. No paths: they are part of the key."""
+        names = _NAMES[self.target.system]
         return {
             "CMAKE_BUILD_TYPE": "Release",
             # Checks with the same flags: zig builds its C++ library once a set of flags.
             "CMAKE_TRY_COMPILE_CONFIGURATION": "Release",
             "CMAKE_C_FLAGS_RELEASE": "-O3 -DNDEBUG -g0",
             "CMAKE_CXX_FLAGS_RELEASE": "-O3 -DNDEBUG -g0",
-            "CMAKE_EXE_LINKER_FLAGS": "-s",
-            "CMAKE_SHARED_LINKER_FLAGS": "-s",
-            "CMAKE_MODULE_LINKER_FLAGS": "-s",
+            "CMAKE_EXE_LINKER_FLAGS": names.linker_flags,
+            "CMAKE_SHARED_LINKER_FLAGS": names.linker_flags,
+            "CMAKE_MODULE_LINKER_FLAGS": names.linker_flags,
             "CMAKE_BUILD_WITH_INSTALL_RPATH": "ON",
-            "CMAKE_INSTALL_RPATH": "$ORIGIN",
+            "CMAKE_INSTALL_RPATH": names.run_path,
             "CMAKE_POSITION_INDEPENDENT_CODE": "ON",
             "BUILD_SHARED_LIBS": "ON",
             "GGML_BACKEND_DL": "ON",
@@ -70,6 +112,7 @@ class EngineSpec:
             "OPENCOTI_ENGINE": "ON",
             "OPENCOTI_TAG": self.tag,
             "OPENCOTI_VERSION": self.version,
+            **_SYSTEM_OPTIONS.get(self.target.system, {}),
         }
 
     def step(self) -> Step:
@@ -92,6 +135,8 @@ class EngineBuilder:
     def __init__(self, spec: EngineSpec, workspace: Path, cache: Cache, ui: Ui) -> None:
         self.spec, self.workspace, self.cache, self.ui = spec, workspace, cache, ui
         self.folder = cache.builds / f"{workspace.name}-{spec.target}"
+        # More variables for CMake, with paths of this machine; no part of any key.
+        self.paths: dict[str, str] = {}
 
     def build(
         self,
@@ -154,6 +199,7 @@ class EngineBuilder:
             "CMAKE_CXX_COMPILER_LAUNCHER": ccache,
             "CMAKE_MAKE_PROGRAM": str(tool("ninja").path),
             "HOST_CXX_COMPILER": str(wrappers.host_cxx),
+            **self.paths,
         }
         stamp = self.folder / "opencoti-configured"
         wanted = content_key({"options": options, "cmake": str(tool("cmake").path)})
@@ -169,7 +215,7 @@ class EngineBuilder:
         log = self.folder / "configure.log"
         command = [str(tool("cmake").path), "-S", str(self.workspace), "-B", str(self.folder)]
         command += ["-G", "Ninja", *(f"-D{name}={value}" for name, value in options.items())]
-        with self.ui.task(f"configure {self.spec.target}"):
+        with self.ui.task("configure", row=str(self.spec.target)):
             status = run_logged(command, env, log)
         if status != 0:
             raise build_failure(
@@ -192,7 +238,7 @@ class EngineBuilder:
         command = [str(tool("ninja").path), "-C", str(self.folder), "-k", "0", *goals]
         if jobs:
             command += ["-j", str(jobs)]
-        result = run_ninja(command, env, log, f"compile {self.spec.target}", self.ui)
+        result = run_ninja(command, env, log, str(self.spec.target), self.ui)
         if result.status != 0:
             raise build_failure(
                 "compile-failed", "the engine does not compile", log, self.workspace, owner
@@ -203,11 +249,12 @@ class EngineBuilder:
         binaries = self.folder / "bin"
         output.mkdir(parents=True, exist_ok=True)
         for goal in goals:
-            _copy(binaries / goal, output / goal, 0o755)
-        for module in sorted(binaries.glob(_MODULES)):
-            # Keep what the loader asks for: the SONAME of libraries, the plain name of modules.
-            if module.is_symlink() == (module.name.count(".so.") == 1):
-                _copy(module.resolve(), output / module.name, 0o755)
+            name = program_name(self.spec.target, goal)
+            _copy(binaries / name, output / name, 0o755)
+        library = re.compile(_NAMES[self.spec.target.system].library)
+        for path in sorted(binaries.iterdir()):
+            if library.fullmatch(path.name):
+                _copy(path.resolve(), output / path.name, 0o755)
 
 
 def _copy(source: Path, target: Path, mode: int) -> None:

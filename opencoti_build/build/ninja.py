@@ -33,7 +33,7 @@ def run_logged(command: Sequence[str], env: Mapping[str, str], log: Path) -> int
 
 
 def run_ninja(
-    command: Sequence[str], env: Mapping[str, str], log: Path, label: str, ui: Ui
+    command: Sequence[str], env: Mapping[str, str], log: Path, target: str, ui: Ui
 ) -> NinjaResult:
     """Run ninja in its own process group, showing progress from its status lines.
 
@@ -43,7 +43,7 @@ def run_ninja(
     stats.unlink(missing_ok=True)
     env = {**env, "NINJA_STATUS": "[%f/%t] ", "CCACHE_STATSLOG": str(stats)}
     compiled = 0
-    with log.open("w", buffering=1) as stream, ui.task(label) as task:
+    with log.open("w", buffering=1) as stream, ui.task("compile", row=target) as task:
         process = subprocess.Popen(
             command,
             env=env,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from opencoti_build.build.context import BuildContext
 from opencoti_build.build.cuda import LIBRARY, CudaBuilder, CudaSpec
-from opencoti_build.build.engine import ENGINE, EngineBuilder, EngineSpec
+from opencoti_build.build.engine import EngineBuilder, EngineSpec, program_name
 from opencoti_build.build.launcher import LAUNCHER, launcher_step, make_launcher
 from opencoti_build.build.ninja import NinjaResult
 from opencoti_build.build.steps import Step, StepState, StepStore
@@ -20,6 +19,9 @@ from opencoti_build.targets import Target
 from opencoti_build.toolchains.nvcc import find_nvcc
 from opencoti_build.toolchains.zig import zig_toolchain
 
+# Failures that say nothing about the other targets.
+_OF_ONE_TARGET = ("configure-failed", "compile-failed")
+
 
 @dataclass(frozen=True)
 class EngineBuild:
@@ -29,10 +31,17 @@ class EngineBuild:
     folder: Path
     compiled: NinjaResult | None
 
+    def summary(self) -> str:
+        """How the engine came to be, in a few words."""
+        if self.compiled is None:
+            return "cached"
+        done = self.compiled
+        return f"built, {done.compiled} files compiled ({done.from_ccache} of them from ccache)"
+
     def files(self) -> list[Path]:
         """The engine first, then its modules by name."""
         names = sorted(path for path in self.folder.iterdir() if path.name != "step.json")
-        return sorted(names, key=lambda path: path.name != ENGINE)
+        return sorted(names, key=lambda path: path.name != program_name(self.target))
 
 
 class Pipeline:
@@ -73,12 +82,11 @@ class Pipeline:
         ]
 
     def _cuda_steps(self) -> Iterator[Step]:
-        """The CUDA libraries that ``artifact`` would build here: none without a compiler."""
-        wanted = {item.target: item.architectures for item in self.context.recipe.cuda}
-        for recipe in self.context.targets:
-            if recipe.target in wanted and self.context.cuda:
-                with contextlib.suppress(BuildError):
-                    yield self._cuda_spec(recipe, wanted[recipe.target]).step()
+        """The CUDA libraries that ``artifact --cuda`` builds; nvcc is looked for only then."""
+        if not self.context.cuda:
+            return
+        for recipe, library in self.context.cuda_libraries:
+            yield self._cuda_spec(recipe, library.architectures).step()
 
     def states(self) -> list[StepState]:
         """Each step with whether it is stored and, if not, which input changed."""
@@ -95,9 +103,29 @@ class Pipeline:
             self.workspace.check_unchanged()
 
         folder = self.store.run(spec.step(), action)
-        if done:
-            self._report(done[0])
         return EngineBuild(spec.target, folder, done[0] if done else None)
+
+    def engines(self) -> list[EngineBuild]:
+        """The engines of all targets of this run, in one progress view.
+
+        A target that does not build is no reason to lose the others: they are built all the
+        same, and kept. Raises BuildError: of the target that failed, or ``targets-failed``.
+        """
+        built: list[EngineBuild] = []
+        failed: dict[str, BuildError] = {}
+        with self.context.ui.board([str(recipe.target) for recipe in self.context.targets]) as end:
+            for recipe in self.context.targets:
+                try:
+                    built.append(self.engine(recipe))
+                    end(str(recipe.target), built[-1].summary())
+                except BuildError as error:
+                    if error.reason not in _OF_ONE_TARGET:
+                        raise
+                    failed[str(recipe.target)] = error
+                    end(str(recipe.target), f"failed: {error.message}")
+        if failed:
+            raise _failure(failed, [str(item.target) for item in built])
+        return built
 
     def launcher(self, target: Target) -> Path:
         """Build the launcher of ``target``, or take it from the store. Raises BuildError."""
@@ -122,18 +150,30 @@ class Pipeline:
 
         folder = self.store.run(spec.step(), action)
         if done:
-            self._report(done[0])
+            compiled, cached = done[0].compiled, done[0].from_ccache
+            self.context.ui.info(f"compiled {compiled} CUDA files ({cached} of them from ccache)")
         return folder / LIBRARY
 
     def _cuda_spec(self, recipe: TargetRecipe, architectures: tuple[str, ...]) -> CudaSpec:
-        if recipe.target is not Target.X86_64_LINUX:
-            raise BuildError(
-                "cuda-target-unknown", f"the CUDA library cannot be built for {recipe.target}"
-            )
         toolchain = self.spec(recipe).toolchain
         return CudaSpec(self.workspace.tree, architectures, find_nvcc(), toolchain)
 
-    def _report(self, result: NinjaResult) -> None:
-        self.context.ui.info(
-            f"compiled {result.compiled} files ({result.from_ccache} of them from ccache)"
-        )
+
+def _failure(failed: Mapping[str, BuildError], built: Sequence[str]) -> BuildError:
+    """What to raise for the targets that failed, saying which others are finished and kept."""
+    kept = {"finished and kept": ", ".join(built) or "none"}
+    if len(failed) == 1:
+        ((target, error),) = failed.items()
+        error.context = {"target": target, **error.context, **kept}
+        return error
+    context: dict[str, object] = {}
+    for target, error in failed.items():
+        context[target] = error.message
+        named = ((key, value) for key, value in error.context.items() if key != "last lines")
+        context.update({f"{target}, {key}": value for key, value in named})
+    return BuildError(
+        "targets-failed",
+        f"{len(failed)} targets do not build",
+        hint="build one of them with --target to see the end of its log",
+        context={**context, **kept},
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from opencoti_build.cli.options import build_options, json_option, print_json
+from opencoti_build.cli.options import build_options, cuda_option, json_option, print_json
 
 if TYPE_CHECKING:
     from opencoti_build.build.context import BuildContext
@@ -16,23 +16,22 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--tag", required=True, help="Release tag, such as c3.")
 @click.option("--out", type=click.Path(path_type=Path), help="Release folder [dist/TAG].")
-@click.option(
-    "--no-cuda", is_flag=True, help="Without the CUDA library, also where it can be built."
-)
+@cuda_option
 @build_options
 @json_option
-def command(context: BuildContext, out: Path | None, no_cuda: bool, as_json: bool) -> None:
+def command(context: BuildContext, out: Path | None, as_json: bool) -> None:
     """Build the single file and write its release folder."""
-    from dataclasses import replace
-
-    from opencoti_build.build.pipeline import Pipeline
+    from opencoti_build.build.prepare import prepare
     from opencoti_build.release.folder import make_release
 
     folder = out or Path.cwd() / "dist" / context.tag
-    pipeline = Pipeline.prepare(replace(context, cuda=not no_cuda))
-    release = make_release(pipeline, folder)
+    release = make_release(prepare(context), folder)
     if as_json:
         print_json({"folder": str(folder), "manifest": release.manifest})
         return
+    targets = cast("dict[str, dict[str, list[dict[str, int]]]]", release.manifest["targets"])
+    for name, target in targets.items():
+        size = sum(file["size"] for file in target["files"])
+        click.echo(f"engine {name}  {size / 1e6:.1f} MB")
     for path in release.artifacts:
         click.echo(f"{path}  {path.stat().st_size / 1e6:.1f} MB")

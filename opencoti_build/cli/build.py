@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,23 +28,28 @@ def command() -> None:
 @json_option
 def engine(context: BuildContext, out: Path | None, as_json: bool) -> None:
     """Build the engine: the executable and its CPU modules."""
-    from opencoti_build.build.pipeline import Pipeline
+    from opencoti_build.build.prepare import prepare
+    from opencoti_build.build.reference import Reference
 
-    pipeline = Pipeline.prepare(context)
+    pipeline = prepare(context)
     rows = []
-    for item in context.targets:
-        built = pipeline.engine(item)
+    if isinstance(pipeline, Reference):
+        program = pipeline.build().program
+        folder = _copy([program], out) if out else program.parent
+        size = program.stat().st_size
+        rows.append({"target": "all", "folder": str(folder), "size": size})
+        engines = []
+    else:
+        engines = pipeline.engines()
+    for built in engines:
         folder = built.folder
         if out:
-            folder = out if len(context.targets) == 1 else out / str(item.target)
-            for path in built.files():
-                # A copy, never a link: the stored step must not change with the user's file.
-                with atomic_path(folder / path.name, 0o755) as temporary:
-                    shutil.copyfile(path, temporary)
+            many = len(context.targets) > 1
+            folder = _copy(built.files(), out / str(built.target) if many else out)
         done = built.compiled
         rows.append(
             {
-                "target": str(item.target),
+                "target": str(built.target),
                 "folder": str(folder),
                 "size": sum(path.stat().st_size for path in built.files()),
                 "compiled": done.compiled if done else 0,
@@ -64,18 +70,16 @@ def engine(context: BuildContext, out: Path | None, as_json: bool) -> None:
 @build_options
 @json_option
 def cuda(context: BuildContext, arch: tuple[str, ...], out: Path | None, as_json: bool) -> None:
-    """Build the CUDA library of the first target that has one in the recipe."""
+    """Build the CUDA library of the first target that can have one."""
     from opencoti_build.build.pipeline import Pipeline
     from opencoti_build.digest import sha256_file
     from opencoti_build.errors import UsageError
     from opencoti_build.recipe import check_architectures
 
-    wanted = {item.target: item for item in context.recipe.cuda}
-    recipe = next((item for item in context.targets if item.target in wanted), None)
-    if recipe is None:
-        raise UsageError("no-cuda-in-recipe", "the recipe has no CUDA library for these targets")
+    context = context.with_cuda()
+    recipe, library = context.cuda_libraries[0]
     try:
-        names = check_architectures(arch) if arch else wanted[recipe.target].architectures
+        names = check_architectures(arch) if arch else library.architectures
     except ValueError as error:
         raise UsageError("bad-architecture", str(error)) from None
     path = Pipeline.prepare(context).cuda(recipe, names)
@@ -89,3 +93,11 @@ def cuda(context: BuildContext, arch: tuple[str, ...], out: Path | None, as_json
         print_json(row)
         return
     click.echo(f"{' '.join(names)}  {path.stat().st_size / 1e6:.1f} MB  {path}")
+
+
+def _copy(files: Iterable[Path], folder: Path) -> Path:
+    """Copies, never links: the stored step must not change with the user's files."""
+    for path in files:
+        with atomic_path(folder / path.name, 0o755) as temporary:
+            shutil.copyfile(path, temporary)
+    return folder

@@ -14,10 +14,12 @@ from opencoti_build.cli.options import (
     quiet_option,
 )
 
+_WHAT = {"source": "source tree", "model": "model file", "toolchain": "toolchain"}
+
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--all", "everything", is_flag=True, help="Fetch every pin, models too.")
+@click.option("--all", "everything", is_flag=True, help="Fetch every source and model.")
 @click.option(
     "--mirror",
     "mirrors",
@@ -62,7 +64,7 @@ def command(
             [
                 outcome.pin.name,
                 outcome.pin.version,
-                "source tree" if outcome.pin.kind is PinKind.SOURCE else "model file",
+                _WHAT[outcome.pin.kind.value],
                 str(outcome.where or "-"),
                 size_text(outcome.size),
                 outcome.status.value,

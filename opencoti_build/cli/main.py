@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bundle": ("opencoti_build.cli.bundle", "Put a model into a copy of a single file."),
     "doctor": ("opencoti_build.cli.doctor", "Say which tools are there and how to get the others."),
     "fetch": ("opencoti_build.cli.fetch", "Bring pinned sources and models into the cache."),
+    "gate": ("opencoti_build.cli.gate", "Prove the patched engine against the unpatched base."),
     "plan": ("opencoti_build.cli.plan", "Show each build step, whether it is cached, and why not."),
     "series": ("opencoti_build.cli.series", "Make, check, change and move the patches."),
     "sources": ("opencoti_build.cli.sources", "List the pins, and look for newer upstreams."),

@@ -33,11 +33,24 @@ def offline_option(function: F) -> F:
     )(function)
 
 
+def cuda_option(function: F) -> F:
+    """Add ``--cuda`` to a command with the options of a build; it is off by default."""
+    return click.option(
+        "--cuda/--no-cuda",
+        help="With the CUDA library; it takes hours to compile [--no-cuda].",
+    )(function)
+
+
 def build_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a build; the function gets the BuildContext that they and --tag make."""
 
     @click.option("--recipe", help="Recipe name in recipes/ [the tag].")
     @click.option("--target", multiple=True, help="Only this target (may be given again) [all].")
+    @click.option(
+        "--toolchain",
+        type=click.Choice(["zig", "cosmocc"]),
+        help="cosmocc: upstream llamafile's own build, for all targets at once [the recipe's].",
+    )
     @click.option(
         "-j", "--jobs", type=click.IntRange(min=1), help="Compile jobs at once [number of cores]."
     )
@@ -49,17 +62,25 @@ def build_options(function: Callable[..., None]) -> Callable[..., None]:
         tag: str,
         recipe: str | None,
         target: tuple[str, ...],
+        toolchain: str | None,
         jobs: int | None,
         offline: bool,
         quiet: bool,
+        cuda: bool = False,
         **rest: object,
     ) -> None:
         from opencoti_build.build.context import make_context
 
         context = make_context(
-            tag, recipe=recipe, targets=target, ui=make_ui(quiet), offline=offline, jobs=jobs
+            tag,
+            recipe=recipe,
+            targets=target,
+            ui=make_ui(quiet),
+            offline=offline,
+            jobs=jobs,
+            toolchain=toolchain,
         )
-        function(context, **rest)
+        function(context.with_cuda() if cuda else context, **rest)
 
     return with_context
 

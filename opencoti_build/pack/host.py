@@ -38,13 +38,18 @@ class EngineFile:
 
 @dataclass(frozen=True)
 class PackedEntry:
-    """An entry of a packed file: sha256 in hex, size and data offset in bytes."""
+    """An entry of a packed file: sha256 in hex, size and data offset in bytes.
+
+    A compressed entry has the size and sha256 of its stream as ``packed_…``.
+    """
 
     name: str
     sha256: str
     size: int
     offset: int
     mode: int
+    packed_size: int | None = None
+    packed_sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,9 +106,10 @@ def pack_host(
     return PackedFile(out, digest, size, packed_entries(written))
 
 
-def start_facts(start: bytes) -> dict[str, object]:
-    """What a manifest says about the bytes before the first entry."""
-    return {"size": len(start), "sha256": sha256_bytes(start)}
+def start_facts(start: bytes, kind: str | None = None) -> dict[str, object]:
+    """What a manifest says about the bytes before the first entry; ``kind`` if not ours."""
+    facts: dict[str, object] = {"size": len(start), "sha256": sha256_bytes(start)}
+    return {**facts, "kind": kind} if kind else facts
 
 
 @contextlib.contextmanager
@@ -131,7 +137,7 @@ def _write_engine(
 ) -> list[Written]:
     prefix = f"engine/{target.value}/"
     written = [
-        writer.add_file(prefix + file.name, file.path, mode=file.mode, align=ALIGNMENT)
+        writer.add_packed(prefix + file.name, file.path, mode=file.mode, align=ALIGNMENT)
         for file in files
     ]
     rows = [
@@ -144,7 +150,15 @@ def _write_engine(
 def packed_entries(written: Sequence[Written]) -> tuple[PackedEntry, ...]:
     """The entries of ``written``, in the same order."""
     return tuple(
-        PackedEntry(w.entry.name, w.sha256, w.entry.size, w.entry.data_offset, w.entry.mode)
+        PackedEntry(
+            w.entry.name,
+            w.sha256,
+            w.entry.size,
+            w.entry.data_offset,
+            w.entry.mode,
+            w.entry.packed_size,
+            w.packed_sha256,
+        )
         for w in written
     )
 

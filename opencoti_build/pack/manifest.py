@@ -25,15 +25,27 @@ class Listed(Protocol):
     def size(self) -> int: ...
     @property
     def mode(self) -> int: ...
+    @property
+    def packed_size(self) -> int | None: ...
+    @property
+    def packed_sha256(self) -> str | None: ...
+
+
+def entry_row(entry: Listed) -> dict[str, object]:
+    """How manifests list ``entry``. The sums of its stream are there only if it is compressed."""
+    row: dict[str, object] = {
+        "name": entry.name, "sha256": entry.sha256, "size": entry.size, "mode": f"{entry.mode:o}",
+    }  # fmt: skip
+    if entry.packed_size is not None:
+        row |= {"packed_size": entry.packed_size, "packed_sha256": entry.packed_sha256}
+    return row
 
 
 def inner_manifest(
     facts: Mapping[str, object], version: str, tag: str, entries: Sequence[Listed]
 ) -> bytes:
     """The text of ``META/manifest.json`` for a file with ``entries``."""
-    rows = [
-        {"name": e.name, "sha256": e.sha256, "size": e.size, "mode": f"{e.mode:o}"} for e in entries
-    ]
+    rows = [entry_row(entry) for entry in entries]
     targets: dict[str, dict[str, list[dict[str, object]]]] = {}
     launchers: dict[str, dict[str, object]] = {}
     for row in rows:

@@ -36,7 +36,10 @@ EXTRA_ZIP64 = 0x0001
 EXTRA_PADDING = 0x6F63
 """Private id of the local extra field whose zero bytes bring the data to its alignment."""
 
+STORED, DEFLATED = 0, 8
+"""Methods."""
 VERSION_PLAIN = 10
+VERSION_DEFLATED = 20
 VERSION_ZIP64 = 45
 MADE_BY_UNIX = 3 << 8
 DOS_TIME = 0
@@ -46,6 +49,9 @@ DOS_DATE = 1 << 5 | 1
 REGULAR_FILE = 0o100000
 MODES = (0o644, 0o755)
 
+MAX_DEFLATED = 1 << 30
+"""Bytes that a compressed entry may unpack to: readers need so much memory for it."""
+
 ALIGNMENT = 65536
 MAX_GAP = 32
 """Zero bytes that may stand before a local header: where 1 to 3 bytes of padding are needed,
@@ -54,7 +60,10 @@ or more than a 16-bit extra length can say, an extra field cannot hold them."""
 
 @dataclass(frozen=True)
 class ZipEntry:
-    """One stored file: its name, unix permission bits, size, crc-32 and place in the file."""
+    """One file: its name, unix permission bits, size, crc-32 and place in the zip.
+
+    ``packed_size`` is the size of the DEFLATE stream that holds it; None: it is stored.
+    """
 
     name: str
     mode: int
@@ -62,11 +71,38 @@ class ZipEntry:
     crc32: int
     header_offset: int
     data_offset: int
+    packed_size: int | None = None
+
+    @property
+    def method(self) -> int:
+        """How the data is held: ``STORED`` or ``DEFLATED``."""
+        return STORED if self.packed_size is None else DEFLATED
+
+    @property
+    def held_size(self) -> int:
+        """The bytes that the data takes in the zip."""
+        return self.size if self.packed_size is None else self.packed_size
 
     @property
     def end(self) -> int:
         """The offset just past the data."""
-        return self.data_offset + self.size
+        return self.data_offset + self.held_size
+
+
+def may_deflate(name: str) -> bool:
+    """Whether the entry ``name`` may be compressed: the launcher copies it into its cache.
+
+    All else is mapped, executed or copied where it is, or is read before the launcher runs.
+    """
+    parts = name.split("/")
+    return len(parts) == 3 and parts[0] == "engine" and parts[2] != "INDEX"
+
+
+def version_needed(method: int, wide: bool) -> int:
+    """The version that a reader needs; ``wide``: the header has a zip64 field."""
+    if wide:
+        return VERSION_ZIP64
+    return VERSION_PLAIN if method == STORED else VERSION_DEFLATED
 
 
 def check_name(name: str) -> None:
@@ -129,16 +165,15 @@ def external_attributes(mode: int) -> int:
 def local_header(entry: ZipEntry, padding: bytes) -> bytes:
     """The local header of ``entry`` with its name, zip64 field and ``padding`` field."""
     raw = entry.name.encode("utf-8")
-    large = entry.size >= MAX32
+    large = entry.size >= MAX32  # such an entry is stored
     extra = (
         EXTRA.pack(EXTRA_ZIP64, 16) + struct.pack("<2Q", entry.size, entry.size) if large else b""
     )
     extra += padding
-    size = MAX32 if large else entry.size
-    version = VERSION_ZIP64 if large else VERSION_PLAIN
+    packed, size = (MAX32, MAX32) if large else (entry.held_size, entry.size)
     fixed = LOCAL.pack(
-        LOCAL_MAGIC, version, name_flags(raw), 0, DOS_TIME, DOS_DATE,
-        entry.crc32, size, size, len(raw), len(extra),
+        LOCAL_MAGIC, version_needed(entry.method, large), name_flags(raw), entry.method, DOS_TIME,
+        DOS_DATE, entry.crc32, packed, size, len(raw), len(extra),
     )  # fmt: skip
     return fixed + raw + extra
 
@@ -151,11 +186,11 @@ def central_header(entry: ZipEntry) -> bytes:
     extra = b""
     if values:
         extra = EXTRA.pack(EXTRA_ZIP64, 8 * len(values)) + struct.pack(f"<{len(values)}Q", *values)
-    size = MAX32 if large else entry.size
-    version = VERSION_ZIP64 if values else VERSION_PLAIN
+    packed, size = (MAX32, MAX32) if large else (entry.held_size, entry.size)
+    version = version_needed(entry.method, bool(values))
     fixed = CENTRAL.pack(
-        CENTRAL_MAGIC, MADE_BY_UNIX | version, version, name_flags(raw), 0, DOS_TIME, DOS_DATE,
-        entry.crc32, size, size, len(raw), len(extra), 0, 0, 0,
+        CENTRAL_MAGIC, MADE_BY_UNIX | version, version, name_flags(raw), entry.method, DOS_TIME,
+        DOS_DATE, entry.crc32, packed, size, len(raw), len(extra), 0, 0, 0,
         external_attributes(entry.mode), MAX32 if far else entry.header_offset,
     )  # fmt: skip
     return fixed + raw + extra

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from opencoti_build.pack import inflate
 from opencoti_build.pack import zipformat as z
 from opencoti_build.pack.zipend import Source, read_end, refuse
 
@@ -36,6 +37,8 @@ class _Header:
     raw: bytes
     flags: int
     mode: int
+    method: int
+    packed: int
     size: int
     crc32: int
     offset: int
@@ -62,6 +65,17 @@ def read_zip(data: Source) -> ZipLayout:
         refuse("zip-directory-mismatch", "the directory does not list the entries in file order")
     _gaps(data, entries, offset)
     return ZipLayout(tuple(entries), entries[0].header_offset, offset, len(data))
+
+
+def read_entry(data: Source, entry: z.ZipEntry) -> bytes:
+    """The content of ``entry``. Raises PackError ``zip-bad-stream`` if it cannot be unpacked."""
+    held = data[entry.data_offset : entry.end]
+    if entry.method == z.STORED:
+        return held
+    content = inflate.decompress(held, entry.size)
+    if content is None:
+        refuse("zip-bad-stream", "a compressed entry is damaged", name=entry.name)
+    return content
 
 
 def _directory(block: bytes, count: int, offset: int) -> Iterator[_Header]:
@@ -102,17 +116,21 @@ def _central(block: bytes, at: int) -> tuple[_Header, int]:
     if internal or mode not in z.MODES or external != z.external_attributes(mode):
         refuse("zip-bad-field", "an entry's attributes are not those of a plain file", name=name)
     wanted = [packed == z.MAX32, size == z.MAX32, offset == z.MAX32]
+    if method != z.STORED and (wanted[0] or wanted[1]):
+        refuse("zip-zip64-inconsistent", "a compressed entry has a zip64 size", name=name)
     wide = _zip64(extra, wanted, name, padding_allowed=False)
     packed, size, offset = (
         wide.pop(0) if want else value
         for want, value in zip(wanted, (packed, size, offset), strict=True)
     )
-    expected = z.VERSION_ZIP64 if any(wanted) else z.VERSION_PLAIN
+    expected = z.version_needed(method, any(wanted))
     if version != expected or made_by != z.MADE_BY_UNIX | expected:
         refuse("zip-bad-field", "an entry needs an unexpected version", name=name)
-    if packed != size:
+    if method != z.STORED and size > z.MAX_DEFLATED:
+        refuse("zip-too-large", "a compressed entry would be too large", name=name, size=size)
+    if method == z.STORED and packed != size:
         refuse("zip-size-mismatch", "a stored entry has two sizes", name=name)
-    return _Header(name, raw, flags, mode, size, crc, offset), end
+    return _Header(name, raw, flags, mode, method, packed, size, crc, offset), end
 
 
 def _decode(raw: bytes) -> str:
@@ -129,13 +147,13 @@ def _common(
         refuse("zip-encrypted", "an entry is encrypted", name=name)
     if flags & z.FLAG_DESCRIPTOR:
         refuse("zip-data-descriptor", "an entry's sizes follow its data", name=name)
-    if method != 0:
+    if method != z.STORED and not (method == z.DEFLATED and z.may_deflate(name)):
         refuse("zip-method", "an entry is not stored", name=name, method=method)
     if flags != z.name_flags(raw):
         refuse("zip-bad-field", "an entry has unexpected flags", name=name, flags=hex(flags))
     if when != (z.DOS_TIME, z.DOS_DATE):
         refuse("zip-bad-field", "an entry has a time other than 1980-01-01", name=name)
-    if version not in (z.VERSION_PLAIN, z.VERSION_ZIP64):
+    if version not in (z.version_needed(method, False), z.VERSION_ZIP64):
         refuse("zip-bad-field", "an entry needs an unexpected version", name=name, version=version)
 
 
@@ -184,10 +202,10 @@ def _local(data: Source, header: _Header, directory: int) -> z.ZipEntry:
     if magic != z.LOCAL_MAGIC:
         refuse("zip-local-mismatch", "no local header where the directory says", name=header.name)
     start = at + z.LOCAL.size + names + extras
-    if start > directory or header.size > directory - start:
+    if start > directory or header.packed > directory - start:
         refuse("zip-out-of-file", "an entry runs into the directory", name=header.name)
     raw = data[at + z.LOCAL.size : at + z.LOCAL.size + names]
-    if raw != header.raw or flags != header.flags or method != 0 or crc != header.crc32:
+    if (raw, flags, method, crc) != (header.raw, header.flags, header.method, header.crc32):
         refuse(
             "zip-local-mismatch", "a local header is not what the directory says", name=header.name
         )
@@ -196,11 +214,11 @@ def _local(data: Source, header: _Header, directory: int) -> z.ZipEntry:
     extra = data[start - extras : start]
     wide = _zip64(extra, [packed == z.MAX32, size == z.MAX32], header.name, padding_allowed=True)
     found = (wide[0], wide[1]) if len(wide) == 2 else (packed, size)
-    if found != (header.size, header.size) or version != (
-        z.VERSION_ZIP64 if large else z.VERSION_PLAIN
-    ):
+    expected = z.version_needed(method, large)
+    if found != (header.packed, header.size) or version != expected:
         refuse("zip-local-mismatch", "a local header has another size or version", name=header.name)
-    return z.ZipEntry(header.name, header.mode, header.size, crc, at, start)
+    packed_size = header.packed if method == z.DEFLATED else None
+    return z.ZipEntry(header.name, header.mode, header.size, crc, at, start, packed_size)
 
 
 def _gaps(data: Source, entries: list[z.ZipEntry], directory: int) -> None:

@@ -1,4 +1,4 @@
-"""Writes the zip part of a single file: stored entries, aligned data, the same bytes each time."""
+"""Writes the zip part of a single file: aligned data, packed engines, the same bytes each time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from opencoti_build.errors import PackError
+from opencoti_build.pack import deflate
 from opencoti_build.pack.zipformat import (
     EXTRA,
     EXTRA_PADDING,
     LOCAL,
     MAX16,
     MAX32,
+    MAX_DEFLATED,
     MODES,
     NameSet,
     ZipEntry,
@@ -33,10 +35,14 @@ CHUNK = 8 << 20
 
 @dataclass(frozen=True)
 class Written:
-    """An entry as written, with the sha256 of its data (lower-case hex; empty if not taken)."""
+    """An entry as written, with the sha256 of its content (lower-case hex; empty if not taken).
+
+    ``packed_sha256`` is that of the DEFLATE stream of a compressed entry.
+    """
 
     entry: ZipEntry
     sha256: str
+    packed_sha256: str | None = None
 
 
 class ZipWriter:
@@ -70,7 +76,8 @@ class ZipWriter:
         digest = hashlib.sha256(data).hexdigest()
         write_at(self._fd, data, start)
         self._progress(len(data))
-        return self._close(name, mode, len(data), zlib.crc32(data), digest, start, gap, padding)
+        entry = ZipEntry(name, mode, len(data), zlib.crc32(data), self._offset + gap, start)
+        return self._close(entry, digest, gap, padding)
 
     def add_file(self, name: str, path: Path, *, mode: int = 0o644, align: int = 1) -> Written:
         """Append the file ``path`` as ``name``, its data at a multiple of ``align``.
@@ -82,7 +89,30 @@ class ZipWriter:
             size = os.fstat(source.fileno()).st_size
             start, gap, padding = self._place(name, size, mode, align)
             crc, digest = self._copy(source.fileno(), size, start, path)
-        return self._close(name, mode, size, crc, digest, start, gap, padding)
+        entry = ZipEntry(name, mode, size, crc, self._offset + gap, start)
+        return self._close(entry, digest, gap, padding)
+
+    def add_packed(self, name: str, path: Path, *, mode: int = 0o644, align: int = 1) -> Written:
+        """Append the file ``path`` as ``name``, compressed if that makes it smaller.
+
+        Otherwise (or above 1 GiB) as ``add_file`` does, ``align`` and exceptions included.
+        """
+        with path.open("rb") as source:
+            size = os.fstat(source.fileno()).st_size
+            if size > MAX_DEFLATED:
+                return self.add_file(name, path, mode=mode, align=align)
+            data = source.read()
+            if len(data) != size or os.fstat(source.fileno()).st_size != size:
+                raise _changed(path)
+        stream = deflate.compress(data)
+        if len(stream) >= size:
+            return self.add_file(name, path, mode=mode, align=align)
+        start, gap, padding = self._place(name, len(stream), mode, 1)
+        write_at(self._fd, stream, start)
+        self._progress(size)
+        digests = hashlib.sha256(data).hexdigest(), hashlib.sha256(stream).hexdigest()
+        entry = ZipEntry(name, mode, size, zlib.crc32(data), self._offset + gap, start, len(stream))
+        return self._close(entry, digests[0], gap, padding, digests[1])
 
     def finish(self) -> int:
         """Write the central directory and the end records; return the file's size."""
@@ -136,20 +166,22 @@ class ZipWriter:
                 done += len(view)
                 self._progress(len(view))
         if done != size or os.fstat(source).st_size != size:
-            raise PackError(
-                "zip-source-changed", "a file changed while it was packed", context={"file": path}
-            )
+            raise _changed(path)
         return crc, digest.hexdigest() if self._digests else ""
 
     def _close(
-        self, name: str, mode: int, size: int, crc: int, digest: str, start: int, gap: int,
-        padding: bytes,
-    ) -> Written:  # fmt: skip
-        entry = ZipEntry(name, mode, size, crc, self._offset + gap, start)
+        self, entry: ZipEntry, digest: str, gap: int, padding: bytes, packed: str | None = None
+    ) -> Written:
         write_at(self._fd, bytes(gap) + local_header(entry, padding), self._offset)
-        self._offset = start + size
+        self._offset = entry.end
         self._entries.append(entry)
-        return Written(entry, digest)
+        return Written(entry, digest, packed)
+
+
+def _changed(path: Path) -> PackError:
+    return PackError(
+        "zip-source-changed", "a file changed while it was packed", context={"file": path}
+    )
 
 
 def pad(offset: int, align: int, limit: int) -> tuple[int, int]:

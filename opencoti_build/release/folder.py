@@ -6,13 +6,17 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from opencoti_build import __version__
 from opencoti_build.build.pipeline import Pipeline
+from opencoti_build.build.reference import Reference
 from opencoti_build.digest import sha256_bytes
 from opencoti_build.errors import PackError
+from opencoti_build.gates.local import kept_results
+from opencoti_build.pack.host import PackedEntry
+from opencoti_build.pack.manifest import entry_row
 from opencoti_build.pack.variant import (
     GpuLibrary,
     HostIdentity,
@@ -21,11 +25,13 @@ from opencoti_build.pack.variant import (
     make_variant,
 )
 from opencoti_build.paths import Project, write_atomic
-from opencoti_build.recipe import VariantRecipe
+from opencoti_build.recipe import TargetRecipe, VariantRecipe
+from opencoti_build.release.ape import ape_facts, make_ape_host
 from opencoti_build.release.gpu import find_library, publish_library
 from opencoti_build.release.host import Host, inner_facts, make_host, target_files
 from opencoti_build.release.manifest import FORMAT, check, render
 from opencoti_build.release.notes import build_info
+from opencoti_build.toolchains.nvcc import find_nvcc
 
 MANIFEST = "MANIFEST.json"
 SUMS = "SHA256SUMS"
@@ -51,13 +57,15 @@ class Release:
     artifacts: tuple[Path, ...]
 
 
-def make_release(pipeline: Pipeline, folder: Path) -> Release:
+def make_release(pipeline: Pipeline | Reference, folder: Path) -> Release:
     """Build what is missing and write the release folder.
 
     Every file is replaced whole, SHA256SUMS last, so a reader that checks it never sees a mix.
-    Raises BuildError and PackError.
+    Raises BuildError and PackError; with the reference toolchain SourceError and SeriesError too.
     """
-    host = make_host(pipeline)
+    if pipeline.context.cuda:
+        find_nvcc()  # It is needed last: say at once that it is missing.
+    host = make_ape_host(pipeline) if isinstance(pipeline, Reference) else make_host(pipeline)
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         (folder / SUMS).unlink()
@@ -83,7 +91,7 @@ def make_release(pipeline: Pipeline, folder: Path) -> Release:
 
 
 def _make_variants(
-    pipeline: Pipeline, host: Host, identity: HostIdentity, folder: Path
+    pipeline: Pipeline | Reference, host: Host, identity: HostIdentity, folder: Path
 ) -> list[Made]:
     """Write each variant whose name the host may have.
 
@@ -115,23 +123,16 @@ def _make_variants(
 
 
 def outer_manifest(
-    pipeline: Pipeline,
+    pipeline: Pipeline | Reference,
     host: Host,
     identity: HostIdentity,
     variants: Sequence[Made],
 ) -> dict[str, object]:
     """MANIFEST.json as plain data."""
     context = pipeline.context
-    facts = inner_facts(pipeline)
+    facts = ape_facts(pipeline) if isinstance(pipeline, Reference) else inner_facts(pipeline)
     commit, dirty = _commit(context.project)
-    targets = {
-        str(recipe.target): {
-            "minimum": str(recipe.minimum) if recipe.minimum else None,
-            "cpu_variants": list(recipe.cpu_variants),
-            "files": [_entry(entry) for entry in target_files(host, recipe.target)],
-        }
-        for recipe in context.targets
-    }
+    targets = {str(recipe.target): _target(host, recipe) for recipe in context.targets}
     return {
         "format": FORMAT,
         "engine": {
@@ -144,9 +145,11 @@ def outer_manifest(
         "host": {
             "sha256": host.sha256,
             "size": host.size,
+            **({"kind": host.kind} if host.kind else {}),
             "prefix": {"size": identity.size, "sha256": identity.sha256},
         },
         "targets": targets,
+        "gates": _gates(pipeline),
         "artifacts": [
             {
                 "file": made.variant.path.name,
@@ -176,13 +179,28 @@ def _library(made: Made) -> dict[str, object] | None:
     }
 
 
-def _entry(entry: object) -> dict[str, object]:
-    row = asdict(entry)  # type: ignore[call-overload]
-    row["mode"] = f"{row['mode']:o}"
-    return dict(row)
+def _gates(pipeline: Pipeline | Reference) -> list[dict[str, object]]:
+    """What the gates measured for exactly this build; they know no other toolchain's."""
+    if isinstance(pipeline, Reference):
+        return []
+    return [result.to_json() for result in kept_results(pipeline.context, pipeline.workspace)]
 
 
-def _write_patches(pipeline: Pipeline, folder: Path) -> None:
+def _target(host: Host, recipe: TargetRecipe) -> dict[str, object]:
+    """One target's row. What zig was told says nothing about a program of upstream's build."""
+    ours = host.kind is None
+    return {
+        "minimum": str(recipe.minimum) if ours and recipe.minimum else None,
+        "cpu_variants": list(recipe.cpu_variants) if ours else [],
+        "files": [_entry(entry) for entry in target_files(host, recipe.target)],
+    }
+
+
+def _entry(entry: PackedEntry) -> dict[str, object]:
+    return {**entry_row(entry), "offset": entry.offset}
+
+
+def _write_patches(pipeline: Pipeline | Reference, folder: Path) -> None:
     patches = pipeline.workspace.series.patches
     folder.mkdir(exist_ok=True)
     for path in folder.glob("*.patch"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from opencoti_build.build.pipeline import EngineBuild, Pipeline
 from opencoti_build.build.steps import Step
 from opencoti_build.digest import content_key, sha256_bytes, sha256_file
+from opencoti_build.pack.deflate import encoder
 from opencoti_build.pack.host import EngineFile, PackedEntry, pack_host
 from opencoti_build.release.licenses import license_entries
 from opencoti_build.release.manifest import base_facts, patch_facts
@@ -18,18 +19,19 @@ from opencoti_build.toolchains.tools import PACKAGES, tool
 
 STEP_VERSION = 1
 HOST = "host"
-_FACTS = "packed.json"
+FACTS = "packed.json"
 
 
 @dataclass(frozen=True)
 class Host:
-    """The host executable and what is in it."""
+    """The host executable and what is in it; ``kind`` if its start is not of our making."""
 
     path: Path
     sha256: str
     size: int
     entries: tuple[PackedEntry, ...]
     engines: tuple[EngineBuild, ...]
+    kind: str | None = None
 
 
 def inner_facts(pipeline: Pipeline) -> dict[str, object]:
@@ -55,7 +57,7 @@ def make_host(pipeline: Pipeline) -> Host:
     Raises BuildError and PackError.
     """
     context = pipeline.context
-    engines = [pipeline.engine(recipe) for recipe in context.targets]
+    engines = pipeline.engines()
     launchers = {engine.target: pipeline.launcher(engine.target) for engine in engines}
     meta = [
         (f"META/patches/{patch.path.name}", patch.data)
@@ -68,6 +70,7 @@ def make_host(pipeline: Pipeline) -> Host:
         {
             "step_version": STEP_VERSION,
             "packer": packer_digest(),
+            "encoder": encoder(),
             "version": context.recipe.version,
             "tag": context.tag,
             "facts": facts,
@@ -88,10 +91,10 @@ def make_host(pipeline: Pipeline) -> Host:
             out=output / HOST,
             ui=context.ui,
         )
-        (output / _FACTS).write_text(json.dumps(asdict(packed), default=str, sort_keys=True))
+        (output / FACTS).write_text(json.dumps(asdict(packed), default=str, sort_keys=True))
 
     folder = pipeline.store.run(step, action)
-    return _read(folder, tuple(engines))
+    return read_host(folder, tuple(engines))
 
 
 def packer_digest() -> str:
@@ -108,8 +111,9 @@ def _engine_files(engine: EngineBuild) -> list[EngineFile]:
     return [EngineFile(path.name, path, 0o755) for path in engine.files()]
 
 
-def _read(folder: Path, engines: tuple[EngineBuild, ...]) -> Host:
-    facts: Mapping[str, object] = json.loads((folder / _FACTS).read_text())
+def read_host(folder: Path, engines: tuple[EngineBuild, ...], kind: str | None = None) -> Host:
+    """The host that a finished step left in ``folder``."""
+    facts: Mapping[str, object] = json.loads((folder / FACTS).read_text())
     rows = facts["entries"]
     assert isinstance(rows, list)
     return Host(
@@ -118,6 +122,7 @@ def _read(folder: Path, engines: tuple[EngineBuild, ...]) -> Host:
         int(str(facts["size"])),
         tuple(PackedEntry(**row) for row in rows),
         engines,
+        kind,
     )
 
 

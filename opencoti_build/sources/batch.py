@@ -43,12 +43,12 @@ class Outcome:
 
 
 def choose(pins: Mapping[str, Pin], names: Sequence[str], *, everything: bool) -> list[Pin]:
-    """The pins to fetch: those named, all, or what the default recipe needs.
+    """The pins to fetch: those named, all but toolchains, or what the default recipe needs.
 
     Raises UsageError ``unknown-pin``.
     """
     if everything:
-        return list(pins.values())
+        return [pin for pin in pins.values() if pin.kind is not PinKind.TOOLCHAIN]
     return [find_pin(pins, name) for name in dict.fromkeys(names or DEFAULT_PINS)]
 
 
@@ -94,5 +94,5 @@ def failure(outcomes: Sequence[Outcome]) -> SourceError | None:
 def _fetch(pin: Pin, context: FetchContext) -> Outcome:
     if where := find_present(pin, context):
         return Outcome(pin, Status.PRESENT, where)
-    bring = ensure_file if pin.kind is PinKind.MODEL else ensure_tree
+    bring = ensure_file if pin.is_file else ensure_tree
     return Outcome(pin, Status.FETCHED, bring(pin, context))

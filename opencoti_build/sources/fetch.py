@@ -18,7 +18,6 @@ from opencoti_build.sources.pins import (
     ArchiveTransport,
     GitTransport,
     Pin,
-    PinKind,
     PypiTransport,
     Transport,
 )
@@ -36,7 +35,7 @@ _QUIET = ("offline-missing", "mirror-unusable")  # expected on the way to the ne
 
 def find_present(pin: Pin, context: FetchContext) -> str | Path | None:
     """The pin's tree id or file when the cache holds it (no hashing), else None."""
-    if pin.kind is PinKind.MODEL:
+    if pin.is_file:
         path = context.blob(str(pin.sha256), str(pin.file))
         return path if path.is_file() and path.stat().st_size == pin.size else None
     store = ObjectStore(context.cache.objects)
@@ -51,7 +50,7 @@ def ensure_tree(pin: Pin, context: FetchContext) -> str:
     Raises SourceError: the reason of the only transport, or ``no-transport-worked``,
     ``offline-missing``, ``pin-not-locked``, ``disk-full``, ``cache-not-writable``.
     """
-    if pin.kind is not PinKind.SOURCE:
+    if pin.is_file:
         raise BugError(f"{pin.name} is not a source")
     _require_lock(pin)
     if isinstance(tree := find_present(pin, context), str):
@@ -75,12 +74,12 @@ def ensure_tree(pin: Pin, context: FetchContext) -> str:
 
 
 def ensure_file(pin: Pin, context: FetchContext) -> Path:
-    """Bring a model pin's file into the cache and return its path; raises as ``ensure_tree``.
+    """Bring the file of a model or toolchain into the cache; its path. Raises as ``ensure_tree``.
 
     The file is verified once, when it is stored.
     """
-    if pin.kind is not PinKind.MODEL:
-        raise BugError(f"{pin.name} is not a model")
+    if not pin.is_file:
+        raise BugError(f"{pin.name} is not a file")
     if isinstance(path := find_present(pin, context), Path):
         return path
     with disk_errors(context.cache.root):

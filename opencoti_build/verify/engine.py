@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from opencoti_build.pack.index import Index
 from opencoti_build.pack.zipend import Source
-from opencoti_build.pack.zipreader import ZipLayout
+from opencoti_build.pack.zipreader import ZipLayout, read_entry
 from opencoti_build.targets import System, Target
 from opencoti_build.verify import elf, macho, pe
 from opencoti_build.verify.report import Finding, failed, passed
@@ -25,7 +25,7 @@ def check_engine(
         entry = layout.find(prefix + file.name)
         if entry is None:
             continue
-        body = data[entry.data_offset : entry.end]
+        body = read_entry(data, entry)
         program = file == index.files[0]
         problems += _program(check, prefix + file.name, body, target, beside, program)
         if program:

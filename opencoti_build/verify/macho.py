@@ -19,7 +19,7 @@ SYSTEM_PREFIXES = ("/usr/lib/libSystem.", "/usr/lib/libc++", "/System/Library/Fr
 LAUNCHER_PREFIXES = ("/usr/lib/libSystem.",)
 OWN_PREFIXES = ("@rpath/", "@loader_path/")
 RUN_PATHS = frozenset({"@loader_path", "@loader_path/", "@loader_path/."})
-MIN_OS_CAP = (13, 3)
+MIN_OS_CAP = (11, 0)
 """No file may need a newer macOS than this."""
 
 _OWN_NAME = 13  # LC_ID_DYLIB

@@ -13,6 +13,7 @@ from opencoti_build.verify.report import Finding, failed, passed
 from opencoti_build.verify.scan import Scan
 
 NAME = "MANIFEST.json"
+KEYS = ("sha256", "size", "offset", "packed_size", "packed_sha256")
 
 
 def load_outer(path: Path) -> dict[str, Any]:
@@ -58,14 +59,20 @@ def check_outer(
 
 
 def _entries(rows: list[Mapping[str, Any]], layout: ZipLayout, scan: Scan) -> Finding:
-    actual = {e.name: (scan.entries[e.name][0], e.size, e.data_offset) for e in layout.entries}
+    actual = {
+        e.name: (
+            scan.entries[e.name][0], e.size, e.data_offset,
+            e.packed_size, scan.packed.get(e.name),
+        )
+        for e in layout.entries
+    }  # fmt: skip
     listed = {row.get("name"): row for row in rows}
     for name in sorted({*actual, *map(str, listed)}):
         row = listed.get(name)
         if row is None or name not in actual:
             return failed("release entries", "release-entry-set", "the entries are not those "
                           "of the release", name=name)  # fmt: skip
-        for key, value in zip(("sha256", "size", "offset"), actual[name], strict=True):
+        for key, value in zip(KEYS, actual[name], strict=True):
             if row.get(key, value) != value:
                 return failed("release entries", "release-entry-mismatch",
                               "an entry is not the released one", name=name, field=key,

@@ -1,5 +1,7 @@
 """Reads a file once and hashes everything: the whole file and each entry, in parallel.
 
+A compressed entry is unpacked in memory, piece by piece: both its stream and its content count.
+
 hashlib and zlib release the interpreter lock, so while one thread reads the next chunk, others
 take the sha256 of the whole file, the sha256 of the entries, and the entries' crc-32.
 """
@@ -14,7 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from opencoti_build.pack.zipformat import ZipEntry
+from opencoti_build.pack.inflate import Inflater
+from opencoti_build.pack.zipformat import STORED, ZipEntry
 from opencoti_build.ui import Task
 
 CHUNK = 4 << 20
@@ -26,6 +29,8 @@ SMALL = 1 << 20
 class Scan:
     """Digests of the bytes as read: sha256 in hex; ``entries`` maps names to (sha256, crc-32).
 
+    They are those of the content. ``packed`` maps the names of compressed entries to the sha256
+    of the stream, and ``faults`` to what is wrong with the stream, if something is.
     ``prefixes`` maps sizes in bytes to the sha256 of so many bytes from the file's start.
     """
 
@@ -33,6 +38,8 @@ class Scan:
     size: int
     entries: dict[str, tuple[str, int]]
     prefixes: dict[int, str] = field(default_factory=dict)
+    packed: dict[str, str] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
 
 
 class _Parts:
@@ -76,6 +83,21 @@ class _Whole:
         self.digest.update(chunk[start:])
 
 
+class _Content:
+    """The sums of a compressed entry's content, from its stream."""
+
+    def __init__(self, size: int) -> None:
+        self.stream = Inflater(size)
+        self.digest = hashlib.sha256()
+        self.crc32 = 0
+
+    def feed(self, part: memoryview) -> None:
+        """Take the next part of the stream."""
+        for piece in self.stream.feed(part):
+            self.digest.update(piece)
+            self.crc32 = zlib.crc32(piece, self.crc32)
+
+
 def scan(
     stream: BinaryIO,
     entries: Sequence[ZipEntry],
@@ -89,9 +111,13 @@ def scan(
     whole = _Whole(marks)
     digests = [hashlib.sha256() for _ in entries]
     sums = [0] * len(entries)
+    inside = {at: _Content(e.size) for at, e in enumerate(entries) if e.method != STORED}
 
     def add_crc(at: int, part: memoryview) -> None:
-        sums[at] = zlib.crc32(part, sums[at])
+        if at in inside:
+            inside[at].feed(part)
+        else:
+            sums[at] = zlib.crc32(part, sums[at])
 
     shas = _Parts(entries, lambda at, part: digests[at].update(part))
     crcs = _Parts(entries, add_crc)
@@ -103,9 +129,15 @@ def scan(
     fd = stream.fileno()
     total = os.fstat(fd).st_size
     size = _small(fd, work) if total <= SMALL else _large(fd, work, task)
-    pairs = zip(entries, digests, sums, strict=True)
-    sums_of = {e.name: (d.hexdigest(), s) for e, d, s in pairs}
-    return Scan(whole.digest.hexdigest(), size, sums_of, whole.prefixes)
+    result = Scan(whole.digest.hexdigest(), size, {}, whole.prefixes)
+    for at, (entry, held, crc) in enumerate(zip(entries, digests, sums, strict=True)):
+        result.entries[entry.name] = (held.hexdigest(), crc)
+        if at in inside:
+            result.entries[entry.name] = (inside[at].digest.hexdigest(), inside[at].crc32)
+            result.packed[entry.name] = held.hexdigest()
+            if fault := inside[at].stream.finish():
+                result.faults[entry.name] = fault
+    return result
 
 
 def _small(fd: int, work: Sequence[Callable[[memoryview, int], None]]) -> int:

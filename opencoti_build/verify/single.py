@@ -12,7 +12,7 @@ from opencoti_build.pack.host import mapped
 from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipreader import ZipLayout
 from opencoti_build.ui import Ui, Unit
-from opencoti_build.verify import contents, engine, gpu, hosts, outer, structure
+from opencoti_build.verify import ape, contents, engine, gpu, hosts, outer, structure
 from opencoti_build.verify.report import Finding, Report, failed, from_error, skipped
 from opencoti_build.verify.scan import Scan, scan
 
@@ -60,9 +60,12 @@ def _inside(
     crc = structure.check_crc(layout, result)
     yield crc
     yield structure.check_alignment(layout)
-    windows = structure.has_windows_image(data)
-    yield contents.check_places(layout, windows)
     manifest, finding = contents.read_manifest(data, layout)
+    foreign = ape.is_ape(manifest)
+    if foreign:
+        yield ape.check_ape_places(layout)
+    else:
+        yield contents.check_places(layout, structure.has_windows_image(data))
     yield finding
     entries = None
     if manifest is not None:
@@ -84,4 +87,8 @@ def _inside(
         else:
             yield skipped(f"engine {target.value}", "engine-not-examined",
                           "its bytes are not what the file says they are")  # fmt: skip
-    yield from structure.check_prologue(data, layout, result, version)
+    if manifest is not None and foreign:
+        name = f"opencoti-{manifest['version']}-{manifest['tag']}"
+        yield from ape.check_ape(data, layout, name)
+    else:
+        yield from structure.check_prologue(data, layout, result, version)

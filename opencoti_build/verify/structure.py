@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from opencoti_build.errors import PackError
+from opencoti_build.pack.ape import KIND
 from opencoti_build.pack.header import (
     MAGIC,
     PROLOGUE_SIZE,
@@ -15,7 +16,7 @@ from opencoti_build.pack.header import (
 )
 from opencoti_build.pack.host import start_facts
 from opencoti_build.pack.zipend import Source
-from opencoti_build.pack.zipformat import ALIGNMENT
+from opencoti_build.pack.zipformat import ALIGNMENT, STORED
 from opencoti_build.pack.zipreader import ZipLayout, read_zip
 from opencoti_build.targets import Target
 from opencoti_build.verify.report import Finding, failed, from_error, passed
@@ -36,8 +37,11 @@ def check_zip(data: Source) -> tuple[ZipLayout | None, Finding]:
 
 
 def check_crc(layout: ZipLayout, scan: Scan) -> Finding:
-    """Whether each entry's data has the crc-32 that its headers say."""
+    """Whether each entry's stream is whole and its content has the crc-32 that its headers say."""
     for entry in layout.entries:
+        if entry.name in scan.faults:
+            return failed("crc", "entry-stream-damaged", "a compressed entry cannot be unpacked",
+                          name=entry.name, why=scan.faults[entry.name])  # fmt: skip
         if scan.entries[entry.name][1] != entry.crc32:
             return failed("crc", "entry-crc-mismatch", "an entry's data is damaged",
                           name=entry.name)  # fmt: skip
@@ -47,6 +51,8 @@ def check_crc(layout: ZipLayout, scan: Scan) -> Finding:
 def check_alignment(layout: ZipLayout) -> Finding:
     """Whether data that is mapped or executed starts at a multiple of 64 KiB."""
     for entry in layout.entries:
+        if entry.method != STORED:
+            continue  # copied into the cache
         last = entry.name.rsplit("/", 1)[-1]
         engine = entry.name.startswith("engine/") and last != "INDEX"
         if (engine or last.lower().endswith(MAPPED_SUFFIXES)) and entry.data_offset % ALIGNMENT:
@@ -104,10 +110,11 @@ def check_start(data: Source, layout: ZipLayout, manifest: Mapping[str, Any]) ->
     listed = manifest.get("start")
     if not isinstance(listed, Mapping):
         return failed("start", "start-not-listed", "the manifest does not list the file's start")
-    if layout.prologue_size > MAX_START:
+    kind = KIND if listed.get("kind") == KIND else None
+    if layout.prologue_size > MAX_START and kind is None:
         return failed("start", "header-bad-size", "the first entry is far from the file's start",
                       actual=layout.prologue_size)  # fmt: skip
-    actual = start_facts(data[0 : layout.prologue_size])
+    actual = start_facts(data[0 : layout.prologue_size], kind)
     if dict(listed) != actual:
         return failed("start", "start-mismatch", "the file's start is not what the manifest says",
                       expected=listed.get("sha256"), actual=actual["sha256"])  # fmt: skip

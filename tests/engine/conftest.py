@@ -11,9 +11,11 @@ import pytest
 from opencoti_build.build.context import BuildContext, make_context
 from opencoti_build.build.engine import EngineBuilder
 from opencoti_build.build.pipeline import Pipeline
+from opencoti_build.recipe import TargetRecipe
 from opencoti_build.release.folder import Release, make_release
 from opencoti_build.sources.fetch import FetchContext, ensure_file
 from opencoti_build.sources.pins import load_pins
+from opencoti_build.targets import Target
 from opencoti_build.ui import Ui
 
 TAG = "test"
@@ -31,13 +33,38 @@ class Built:
     def file(self) -> Path:
         return self.release.artifacts[0]
 
+    @property
+    def target_options(self) -> list[str]:
+        """What makes a command build the same targets."""
+        return [word for item in self.context.targets for word in ("--target", str(item.target))]
+
+
+# Systems whose programs can run here, so that tests learn something from building them.
+RUNNABLE = (Target.X86_64_LINUX, Target.AARCH64_LINUX, Target.X86_64_WINDOWS)
+
+
+def chosen_targets(pipeline: Pipeline) -> tuple[TargetRecipe, ...]:
+    """What the tests build: what can run, and what is in the cache in any case.
+
+    ``OPENCOTI_TEST_TARGETS`` names others: targets with commas between them, or ``all``.
+    """
+    recipe, wanted = pipeline.context.recipe, os.environ.get("OPENCOTI_TEST_TARGETS", "")
+    if wanted:
+        return recipe.select(() if wanted == "all" else tuple(wanted.split(",")))
+    cached = {state.step.name for state in pipeline.states() if state.cached}
+    return tuple(
+        item
+        for item in recipe.targets
+        if item.target in RUNNABLE or f"engine {item.target}" in cached
+    )
+
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """``artifact --tag test``, from the cache when nothing changed."""
-    # The CUDA library takes hours to compile; tests/unit/build builds a small one.
-    context = replace(make_context(TAG, ui=Ui(bars=False)), cuda=False)
-    pipeline = Pipeline.prepare(context)
+    prepared = Pipeline.prepare(make_context(TAG, ui=Ui(bars=False)))
+    context = replace(prepared.context, targets=chosen_targets(prepared))
+    pipeline = Pipeline(context, prepared.workspace)
     return Built(context, pipeline, make_release(pipeline, tmp_path_factory.mktemp("dist") / TAG))
 
 

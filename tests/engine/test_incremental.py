@@ -19,6 +19,7 @@ from tests.lib.series import PatchMaker
 
 pytestmark = pytest.mark.engine
 
+ONE = ("--tag", "test", "--target", "x86_64-linux")
 SLUG = "extra-words"
 TRAILERS = {"Feature": "host", "Gate": "none", "Class": "packaging"}
 
@@ -31,7 +32,7 @@ def project(built: Built, tmp_path: Path) -> Iterator[Path]:
         shutil.copytree(real / name, tmp_path / "project" / name)
     shutil.copy(real / "LICENSE", tmp_path / "project")
     yield tmp_path / "project"
-    done = _run(real, "build", "engine", "--tag", "test", "--json")
+    done = _run(real, "build", "engine", *ONE, "--json")
     assert done.returncode == 0, done.stderr
 
 
@@ -62,10 +63,10 @@ def test_one_changed_file_is_the_only_one_compiled(
         """How many files are compiled when the last patch says ``words``."""
         shutil.rmtree(tmp_path / "scratch.git", ignore_errors=True)
         _add_patch(built, project, tmp_path / "scratch.git", "chat in the terminal", words)
-        planned = json.loads(_run(project, "plan", "--tag", "test", "--json").stdout)
+        planned = json.loads(_run(project, "plan", *ONE, "--json").stdout)
         engine = next(step for step in planned["steps"] if step["step"].startswith("engine"))
         assert (engine["cached"], engine["changed"]) == (False, ["tree"])
-        done = _run(project, "build", "engine", "--tag", "test", "--json")
+        done = _run(project, "build", "engine", *ONE, "--json")
         assert done.returncode == 0, done.stderr
         shutil.rmtree(built.context.cache.steps / engine["key"])
         return int(json.loads(done.stdout)[0]["compiled"])
@@ -78,7 +79,7 @@ def test_one_changed_file_is_the_only_one_compiled(
 
 def test_a_compiler_error_names_the_patch(built: Built, project: Path, tmp_path: Path) -> None:
     _add_patch(built, project, tmp_path / "scratch.git", "return server ?", "return no_such_name ?")
-    done = _run(project, "build", "engine", "--tag", "test")
+    done = _run(project, "build", "engine", *ONE)
     assert done.returncode == 5
     assert "[compile-failed]" in done.stderr
     assert "no_such_name" in done.stderr

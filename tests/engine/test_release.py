@@ -81,8 +81,15 @@ def test_verify_accepts_it(built: Built) -> None:
 
 
 def test_a_second_artifact_run_compiles_nothing(built: Built, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "opencoti_build.cli.main", "artifact", "--no-cuda"]
-    command += ["--tag", TAG, "--out", str(built.release.folder), "--offline"]
+    command = [sys.executable, "-m", "opencoti_build.cli.main", "artifact"]
+    command += [
+        "--tag",
+        TAG,
+        "--out",
+        str(built.release.folder),
+        "--offline",
+        *built.target_options,
+    ]
     before = built.file.stat().st_mtime_ns
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 from opencoti_build.pack import zipformat as z
@@ -10,6 +11,7 @@ from opencoti_build.pack.zipreader import read_zip
 from opencoti_build.pack.zipwriter import ZipWriter
 
 FOLDER = Path(__file__).parent / "corpus"
+STREAMS = Path(__file__).parent / "streams"
 INDEX = "engine/x86_64-linux/INDEX"
 
 
@@ -27,8 +29,39 @@ def seeds() -> dict[str, bytes]:
         "aligned": _zip({"a": b"1", INDEX: index}, align=64),
         "zip64-end": _wide_end(plain),
         "zip64-entry": _wide_entry(),
+        "packed": _packed(),
         "empty": z.end_records(0, 0, 0),
     }
+
+
+def streams() -> dict[str, bytes]:
+    """Name and bytes of each seed of the inflate target: an offset, then a DEFLATE stream."""
+    far = bytes(range(256)) * 3
+    mixed = far + b"to be or not to be, " * 20 + bytes(400) + far[::-1]
+    made = {
+        "own-codes": _stream(mixed, 9),
+        "fixed-codes": _stream(mixed, 9, zlib.Z_FIXED),
+        "no-matches": _stream(mixed, 9, zlib.Z_HUFFMAN_ONLY),
+        "runs": _stream(bytes(5000), 9),
+        "stored": _stream(far, 0),
+        "nothing": _stream(b"", 9),
+    }
+    return {name: b"\0" + data for name, data in made.items()} | {"short": b"\1" + made["runs"]}
+
+
+def _stream(data: bytes, level: int, strategy: int = zlib.Z_DEFAULT_STRATEGY) -> bytes:
+    packer = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS, 9, strategy)
+    return packer.compress(data) + packer.flush()
+
+
+def _packed() -> bytes:
+    """A file with a compressed entry."""
+    stream = _stream(b"opencoti " * 50, 9, zlib.Z_FIXED)
+    name = "engine/x86_64-linux/opencoti-engine"
+    start = z.LOCAL.size + len(name)
+    entry = z.ZipEntry(name, 0o755, 450, zlib.crc32(b"opencoti " * 50), 0, start, len(stream))
+    directory, local = z.central_header(entry), z.local_header(entry, b"") + stream
+    return local + directory + z.end_records(1, len(directory), len(local))
 
 
 def _zip(items: dict[str, bytes], align: int = 1) -> bytes:
@@ -66,9 +99,10 @@ def _wide_entry() -> bytes:
 
 def main() -> None:
     """Write all seeds."""
-    FOLDER.mkdir(exist_ok=True)
-    for name, data in seeds().items():
-        (FOLDER / name).write_bytes(data)
+    for folder, made in ((FOLDER, seeds()), (STREAMS, streams())):
+        folder.mkdir(exist_ok=True)
+        for name, data in made.items():
+            (folder / name).write_bytes(data)
 
 
 if __name__ == "__main__":

@@ -65,9 +65,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const struct zip_entry *entry = &zip.entries[i];
         struct fail one = {0};
         if (zip_data(&zip, entry, &offset, &one) &&
-            (offset > length || entry->size > length - offset || offset + entry->size > zip.directory))
+            (offset > length || entry->packed > length - offset ||
+             offset + entry->packed > zip.directory || entry->form == ZIP_OTHER ||
+             (entry->form == ZIP_STORED && entry->packed != entry->size)))
             abort();
         char *text = zip_read(&zip, entry, 1 << 20, &one);
+        if (text && entry->form != ZIP_STORED)
+            abort();
         if (text && entry->name_length == 5 && !memcmp(entry->name, ".args", 5))
             read_args(text, (size_t)entry->size);
         else if (text)

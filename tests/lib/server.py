@@ -25,13 +25,19 @@ class Server:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def request(self, path: str, body: Any = None, timeout: float = 120) -> tuple[int, Any]:
+    def request(
+        self,
+        path: str,
+        body: Any = None,
+        timeout: float = 120,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[int, Any]:
         """GET ``path``, or POST ``body`` as JSON; the status and the parsed answer."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}",
             data=data,
-            headers={"Content-Type": "application/json"},
+            headers={"Content-Type": "application/json", **(headers or {})},
         )
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from opencoti_build.pack.host import EngineFile, PackedFile, pack_host
 from opencoti_build.pack.launcher_build import build_launcher
+from opencoti_build.pack.manifest import entry_row
 from opencoti_build.targets import Target
 from opencoti_build.ui import Ui
 
@@ -99,10 +100,7 @@ def pack(out: Path, *more: EngineFile, **changes: object) -> PackedFile:
 
 def outer_manifest(packed: PackedFile) -> dict[str, object]:
     """The release manifest that would list ``packed``."""
-    entries = [
-        {"name": e.name, "sha256": e.sha256, "size": e.size, "offset": e.offset}
-        for e in packed.entries
-    ]
+    entries = [{**entry_row(e), "offset": e.offset} for e in packed.entries]
     row = {"file": packed.path.name, "sha256": packed.sha256, "size": packed.size}
     return {"format": 1, "artifacts": [{**row, "variant": "host", "entries": entries}]}
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from opencoti_build.cli.artifact import command as artifact
 from opencoti_build.errors import UsageError
 from opencoti_build.paths import find_project
-from opencoti_build.recipe import check_tag, load_recipe
+from opencoti_build.recipe import ReferenceRecipe, Toolchain, check_tag, load_recipe
 from opencoti_build.targets import Target
 
 GOOD = """\
@@ -50,7 +51,16 @@ def test_the_shipped_recipe_is_valid() -> None:
         ('toolchain = "zig"', 'toolchain = "tcc"'),
         ('glibc = "2.28"', 'glibc = "2.17"'),
         ('suffix = "-x86_64.llamafile"', 'suffix = "../x"'),
+        ('toolchain = "zig"', 'toolchain = "cosmocc"'),
+        ("[[variants]]", '[cosmocc]\nsource = "x"\n[[variants]]'),
+        ("[[variants]]", '[cosmocc]\nsource = "x"\npatch_root = "../y"\n[[variants]]'),
+        ("[[variants]]", '[cosmocc]\nsource = "x"\npatch_root = "/y"\n[[variants]]'),
+        ("[[variants]]", '[targets.x86_64-windows]\ntoolchain = "cosmocc"\n[[variants]]'),
         ("[[variants]]", '[[variants]]\nsuffix = "-x86_64.llamafile"\n[[variants]]'),
+        ("[[variants]]", "[cuda.x86_64-linux]\n[[variants]]"),
+        ("[[variants]]", "[cuda.x86_64-linux]\narchitectures = []\n[[variants]]"),
+        ("[[variants]]", '[cuda.x86_64-linux]\narchitectures = ["sm_90"]\n[[variants]]'),
+        ("[[variants]]", '[cuda.pdp11-unix]\narchitectures = ["90"]\n[[variants]]'),
         ("[[variants]]", "[[variants"),
     ],
 )
@@ -118,3 +128,37 @@ def test_variants_that_contradict_themselves(tmp_path: Path, new: str) -> None:
     with pytest.raises(UsageError) as caught:
         load(tmp_path, GOOD.replace(VARIANT, new))
     assert caught.value.reason == "recipe-invalid"
+
+
+COSMOCC = '[cosmocc]\nsource = "llamafile"\npatch_root = "llama.cpp"\n'
+
+
+def test_toolchains(tmp_path: Path) -> None:
+    """The option takes the place of the targets' toolchain where the recipe has what it needs."""
+    recipe = load(tmp_path, GOOD.replace("[[variants]]", COSMOCC + "[[variants]]"))
+    assert recipe.reference == ReferenceRecipe("llamafile", "llama.cpp")
+    assert recipe.toolchain() is Toolchain.ZIG
+    assert recipe.toolchain("cosmocc") is Toolchain.COSMOCC
+    (option,) = (item for item in artifact.params if item.name == "toolchain")
+    assert list(getattr(option.type, "choices", ())) == [item.value for item in Toolchain]
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path, GOOD).toolchain("cosmocc")
+    assert caught.value.reason == "toolchain-not-in-recipe"
+
+
+def test_a_recipe_for_cosmocc_alone(tmp_path: Path) -> None:
+    lines = 'toolchain = "zig"\nglibc = "2.28"\ncpu_variants = ["haswell"]\n'
+    recipe = load(tmp_path, GOOD.replace(lines, 'toolchain = "cosmocc"\n' + COSMOCC))
+    assert recipe.toolchain() is Toolchain.COSMOCC
+    with pytest.raises(UsageError) as caught:
+        recipe.toolchain("zig")
+    assert caught.value.reason == "toolchain-not-in-recipe"
+
+
+def test_cuda_architectures_are_sorted_by_number(tmp_path: Path) -> None:
+    table = '[cuda.x86_64-linux]\narchitectures = ["120f", "90", "75", "90"]\n'
+    recipe = load(tmp_path, GOOD.replace("[[variants]]", table + COSMOCC + "[[variants]]"))
+    (library,) = recipe.cuda
+    assert library.architectures == ("75", "90", "120f")
+    assert library.component == "ggml-cuda x86_64-linux"
+    assert recipe.reference is not None

@@ -1,6 +1,7 @@
 #include "unpack.h"
 
 #include "cache.h"
+#include "inflate.h"
 #include "os.h"
 #include "sha256.h"
 
@@ -26,27 +27,63 @@ static bool cannot(struct fail *fail, const char *path)
     return fail_set(fail, FAIL_NO_SPACE, "%s: %s", path, os_why());
 }
 
-static bool copy(const struct zip *zip, uint64_t offset, const struct index_file *file,
-                 os_file out, const char *path, struct fail *fail)
-{
+/* One file on its way from the single file to the cache. */
+struct way {
+    os_file from, out;
+    uint64_t offset; /* of what is read next */
+    const char *path;
     struct sha256 hash;
-    char hex[65], *piece = memory(PIECE);
+    struct fail *fail;
+};
+
+static bool next(void *context, void *data, size_t size)
+{
+    struct way *way = context;
+    bool good = read_at(way->from, data, size, way->offset, way->fail);
+    way->offset += size;
+    return good;
+}
+
+static bool put(void *context, const void *data, size_t size)
+{
+    struct way *way = context;
+    sha256_update(&way->hash, data, size);
+    return os_write(way->out, data, size) || cannot(way->fail, way->path);
+}
+
+static bool damaged(struct fail *fail, const struct index_file *file)
+{
+    return fail_set(fail, FAIL_BAD_FILE, "%s inside the file is damaged", file->name);
+}
+
+static bool copy(struct way *way, uint64_t left)
+{
+    char *piece = memory(PIECE);
     bool good = true;
-    sha256_start(&hash);
-    for (uint64_t left = file->size; good && left;) {
+    while (good && left) {
         size_t size = left < PIECE ? (size_t)left : PIECE;
-        good = read_at(zip->file, piece, size, offset, fail);
-        if (good && !os_write(out, piece, size))
-            good = cannot(fail, path);
-        sha256_update(&hash, piece, size);
-        offset += size;
+        good = next(way, piece, size) && put(way, piece, size);
         left -= size;
     }
     free(piece);
-    sha256_hex(&hash, hex);
-    if (good && strcmp(hex, file->sha256))
-        good = fail_set(fail, FAIL_BAD_FILE, "%s inside the file is damaged", file->name);
     return good;
+}
+
+static bool expand(struct way *way, uint64_t packed, const struct index_file *file)
+{
+    const struct inflate_job job = {packed, file->size, next, put, way};
+    enum inflate_end end = inflate_all(&job);
+    return end == INFLATE_DONE || (end == INFLATE_DAMAGED && damaged(way->fail, file));
+}
+
+static bool transfer(struct way *way, const struct zip_entry *entry, const struct index_file *file)
+{
+    char hex[65];
+    sha256_start(&way->hash);
+    if (!(entry->form == ZIP_DEFLATED ? expand(way, entry->packed, file) : copy(way, file->size)))
+        return false;
+    sha256_hex(&way->hash, hex);
+    return !strcmp(hex, file->sha256) || damaged(way->fail, file);
 }
 
 static bool write_file(const struct zip *zip, const char *prefix, const struct index_file *file,
@@ -62,7 +99,9 @@ static bool write_file(const struct zip *zip, const char *prefix, const struct i
     if (good) {
         os_file out = os_create(path);
         good = out != OS_NONE || cannot(fail, path);
-        good = good && copy(zip, offset, file, out, path, fail);
+        struct way way = {.from = zip->file, .out = out, .offset = offset, .path = path,
+                          .fail = fail};
+        good = good && transfer(&way, entry, file);
         if (good && !os_finish(out, file->mode))
             good = cannot(fail, path);
         if (out != OS_NONE && !os_close(out) && good)

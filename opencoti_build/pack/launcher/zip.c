@@ -4,6 +4,7 @@
 #include <string.h>
 
 enum { MAX_READ = 1 << 20 };
+enum { STORED = 0, DEFLATED = 8, UNUSUAL = 0x9 /* flags: encrypted, sizes after the data */ };
 enum { LOCAL = 30, CENTRAL = 46, END = 22, END64 = 56, LOCATOR = 20 };
 static const uint64_t MAX_DIRECTORY = 64u << 20;
 
@@ -109,6 +110,15 @@ static bool widen(const unsigned char *extra, size_t length, uint64_t *values[3]
     return true;
 }
 
+static enum zip_form form(unsigned flags, unsigned method, uint64_t packed, uint64_t size)
+{
+    if (flags & UNUSUAL)
+        return ZIP_OTHER;
+    if (method == STORED && packed == size)
+        return ZIP_STORED;
+    return method == DEFLATED ? ZIP_DEFLATED : ZIP_OTHER;
+}
+
 static bool read_entry(const struct zip *zip, struct zip_entry *entry, const unsigned char **at,
                        const unsigned char *stop, struct fail *fail)
 {
@@ -128,8 +138,9 @@ static bool read_entry(const struct zip *zip, struct zip_entry *entry, const uns
     entry->name = (const char *)head + CENTRAL;
     entry->name_length = name;
     entry->size = size;
+    entry->packed = packed;
     entry->header = header;
-    entry->stored = le16(head + 10) == 0 && packed == size && (le16(head + 8) & 0x9) == 0;
+    entry->form = form(le16(head + 8), le16(head + 10), packed, size);
     *at = head + CENTRAL + name + extra + comment;
     return true;
 }
@@ -178,15 +189,17 @@ bool zip_data(const struct zip *zip, const struct zip_entry *entry, uint64_t *of
               struct fail *fail)
 {
     unsigned char head[LOCAL];
-    if (!entry->stored)
-        return bad(fail, "a zip entry is compressed; it must be stored");
+    unsigned method = entry->form == ZIP_DEFLATED ? DEFLATED : STORED;
+    if (entry->form == ZIP_OTHER)
+        return bad(fail, "a zip entry is neither stored nor deflated");
     if (!read_at(zip->file, head, sizeof head, entry->header, fail))
         return false;
-    if (memcmp(head, "PK\3\4", 4) || le16(head + 8) != 0 || le16(head + 26) != entry->name_length)
+    if (memcmp(head, "PK\3\4", 4) || (le16(head + 6) & UNUSUAL) || le16(head + 8) != method ||
+        le16(head + 26) != entry->name_length)
         return bad(fail, "a zip entry's two headers differ");
     uint64_t room = zip->directory - entry->header - LOCAL;
     uint64_t skip = le16(head + 26) + (uint64_t)le16(head + 28);
-    if (skip > room || entry->size > room - skip)
+    if (skip > room || entry->packed > room - skip)
         return bad(fail, "a zip entry lies outside the file");
     char *name = memory(entry->name_length);
     bool same = read_at(zip->file, name, entry->name_length, entry->header + LOCAL, fail);
@@ -201,6 +214,10 @@ char *zip_read(const struct zip *zip, const struct zip_entry *entry, size_t limi
                struct fail *fail)
 {
     uint64_t offset;
+    if (entry->form != ZIP_STORED) {
+        bad(fail, "a zip entry is compressed that must be stored");
+        return NULL;
+    }
     if (entry->size > limit) {
         bad(fail, "a zip entry that should be small is large");
         return NULL;

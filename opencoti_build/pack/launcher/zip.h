@@ -12,8 +12,9 @@ struct zip_entry {
     const char *name; /* not NUL-terminated */
     size_t name_length;
     uint64_t size;
+    uint64_t packed; /* bytes in the file: `size` if stored */
     uint64_t header; /* offset of the local header */
-    bool stored;     /* neither packed nor encrypted */
+    enum zip_form { ZIP_OTHER, ZIP_STORED, ZIP_DEFLATED } form;
 };
 
 struct zip {
@@ -28,10 +29,11 @@ struct zip {
 bool zip_open(struct zip *zip, os_file file, struct fail *fail);
 void zip_close(struct zip *zip);
 const struct zip_entry *zip_find(const struct zip *zip, const char *name);
-/* Where the entry's data starts; checks its local header and that the data is in the file. */
+/* Where the entry's data (`packed` bytes) starts; checks its local header and that the data is in
+   the file. */
 bool zip_data(const struct zip *zip, const struct zip_entry *entry, uint64_t *offset,
               struct fail *fail);
-/* The data of a small entry, malloc'ed with a NUL after it; NULL on failure. */
+/* The data of a small, stored entry, malloc'ed with a NUL after it; NULL on failure. */
 char *zip_read(const struct zip *zip, const struct zip_entry *entry, size_t limit,
                struct fail *fail);
 /* Read exactly `size` bytes at `offset`. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zipfile
@@ -33,11 +34,32 @@ def test_entries_and_places(tmp_path: Path) -> None:
         "META/patches/0007-two.patch",
         "META/manifest.json",
     ]
-    assert all(entry.offset % ALIGNMENT == 0 for entry in packed.entries[1:3])
+    assert [entry.packed_size is not None for entry in packed.entries] == [
+        entry.name.endswith(("/opencoti-engine", ".so")) for entry in packed.entries
+    ]
     with zipfile.ZipFile(packed.path) as other:
         manifest = json.loads(other.read("META/manifest.json"))
     assert manifest["launchers"]["x86_64-linux"]["sha256"] == packed.entries[0].sha256
     assert len(manifest["targets"]["x86_64-linux"]["files"]) == 3
+
+
+def test_engine_files_that_do_not_get_smaller_are_stored(tmp_path: Path) -> None:
+    """They are aligned, as if the file had no compressed ones; INDEX does not tell."""
+    (tmp_path / "noise").write_bytes(os.urandom(100_000))
+    (tmp_path / "empty").write_bytes(b"")
+    more = [EngineFile(name, tmp_path / name) for name in ("noise", "empty")]
+    packed = pack(tmp_path / "f", *more)
+    found = {entry.name.rsplit("/", 1)[-1]: entry for entry in packed.entries}
+    for name in ("noise", "empty"):
+        assert found[name].packed_size is None and found[name].offset % ALIGNMENT == 0
+    with zipfile.ZipFile(packed.path) as other:
+        assert other.testzip() is None
+        index = other.read("engine/x86_64-linux/INDEX").decode()
+        for file in parts().files(*more):
+            data = other.read(f"engine/x86_64-linux/{file.name}")
+            assert data == file.path.read_bytes()
+            line = f"{hashlib.sha256(data).hexdigest()} {len(data)} {file.mode:o} {file.name}\n"
+            assert line in index
 
 
 def test_same_bytes_in_two_folders(tmp_path: Path) -> None:
@@ -91,6 +113,10 @@ def test_model_and_args(tmp_path: Path) -> None:
     assert data[entry.data_offset : entry.end] == model.read_bytes()
     host = packed.path.read_bytes()
     assert data[: read_zip(host).directory_offset] == host[: read_zip(host).directory_offset]
+    kept = {e.name: e.packed_size for e in layout.entries if e.packed_size is not None}
+    assert kept == {e.name: e.packed_size for e in packed.entries if e.packed_size is not None}
+    with zipfile.ZipFile(bundle.path) as other:
+        assert other.testzip() is None
     with pytest.raises(PackError) as caught:
         add_model(bundle.path, model, tmp_path / "c")
     assert caught.value.reason == "pack-has-model"

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from opencoti_build.pack import deflate
 from opencoti_build.pack import zipformat as z
 from opencoti_build.pack.bundle import add_model
+from opencoti_build.pack.host import EngineFile
 from opencoti_build.pack.launcher_build import launcher_sources
 from opencoti_build.pack.zipreader import read_zip
-from tests.lib.single_file import pack
+from tests.lib.single_file import TARGET, pack
 
 SHA_MAIN = r"""
 #include "sha256.h"
@@ -172,8 +174,68 @@ def test_damaged_engine_bytes(launcher: Path, sample: Path, tmp_path: Path) -> N
     entry = read_zip(bytes(data)).find("engine/x86_64-linux/opencoti-engine")
     assert entry is not None
     data[entry.data_offset + 100] ^= 1
+    assert entry.method == z.DEFLATED
     (tmp_path / "f").write_bytes(data)
     done = start(launcher, tmp_path / "f", tmp_path / "home")
     check_refusal(done)
     assert done.returncode == 65 and "opencoti-engine inside the file is damaged" in done.stderr
     assert list((tmp_path / "home" / "v" / "0.10.3").iterdir()) == []
+
+
+BAD_STREAMS = {
+    "byte after the end": lambda data: good_stream(data) + b"\0",
+    "cut off": lambda data: good_stream(data)[:-1],
+    "too short": lambda data: good_stream(data[:-1]),
+    "too long": lambda data: good_stream(data + b"x"),
+    "bomb": lambda data: good_stream(bytes(50_000_000)),
+    "other bytes": lambda data: good_stream(bytes(len(data))),
+    "empty": lambda data: b"",
+}
+good_stream = deflate.compress
+
+
+@pytest.mark.parametrize("kind", BAD_STREAMS)
+def test_bad_streams(
+    launcher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(deflate, "compress", BAD_STREAMS[kind])
+    (tmp_path / "e").write_bytes(b"an engine " * 10_000)
+    files = [EngineFile("opencoti-engine", tmp_path / "e", 0o755)]
+    file = pack(tmp_path / "f", engines={TARGET: files}).path
+    done = start(launcher, file, tmp_path / "home")
+    check_refusal(done)
+    assert done.returncode == 65 and "opencoti-engine inside the file is damaged" in done.stderr
+    assert list((tmp_path / "home" / "v" / "0.10.3").iterdir()) == []
+
+
+def test_changed_streams(launcher: Path, sample: Path, tmp_path: Path) -> None:
+    """One bit anywhere in a compressed file, the bits after its end included."""
+    data, chance = sample.read_bytes(), random.Random(3)
+    entry = read_zip(data).find("engine/x86_64-linux/libggml-base.so")
+    assert entry is not None and entry.method == z.DEFLATED
+    spots = [chance.randrange(entry.data_offset, entry.end) for _ in range(40)]
+    file = tmp_path / "f"
+    file.write_bytes(data)
+    with file.open("r+b", buffering=0) as stream:
+        for spot in [*spots, entry.end - 1]:
+            bit = 0x80 if spot == entry.end - 1 else 1 << chance.randrange(8)
+            os.pwrite(stream.fileno(), bytes([data[spot] ^ bit]), spot)
+            done = start(launcher, file, tmp_path / "home")
+            check_refusal(done)
+            assert done.returncode == 65 and "libggml-base.so inside the file" in done.stderr
+            os.pwrite(stream.fileno(), data[spot : spot + 1], spot)
+
+
+@pytest.mark.parametrize("name", ["engine/x86_64-linux/INDEX", ".args"])
+def test_only_engine_files_may_be_packed(
+    launcher: Path, sample: Path, tmp_path: Path, name: str
+) -> None:
+    data = bytearray(sample.read_bytes())
+    entry = read_zip(bytes(data)).find(name)
+    assert entry is not None
+    data[entry.header_offset + 8] = z.DEFLATED
+    data[bytes(data).rindex(name.encode()) - z.CENTRAL.size + 10] = z.DEFLATED
+    (tmp_path / "f").write_bytes(data)
+    done = start(launcher, tmp_path / "f", tmp_path / "home")
+    check_refusal(done)
+    assert done.returncode == 65 and "must be stored" in done.stderr

@@ -19,6 +19,7 @@ import pytest
 
 from opencoti_build.pack.bundle import add_model
 from opencoti_build.pack.host import EngineFile
+from opencoti_build.pack.zipreader import read_zip
 from opencoti_build.targets import Target
 from tests.lib.desktop import Wine, engine, launcher, pack_desktop
 from tests.lib.single_file import TARGET, VERSION, pack, parts
@@ -190,14 +191,14 @@ def refused(done: Done, code: int, *words: str) -> None:
 
 def test_broken_files_are_refused(wine: Wine, built: Path, home: Path) -> None:
     data = built.read_bytes()
-    for count, body in enumerate((data[:-1], data + b"x", data[:200_000])):
+    entry = read_zip(data).find(f"engine/{WINDOWS.value}/{engine(WINDOWS)[0].name}")
+    assert entry is not None and entry.packed_size is not None
+    at = entry.data_offset + entry.packed_size // 2
+    for count, body in enumerate((data[:-1], data + b"x", data[:at])):
         file = home / f"broken{count}.exe"
         file.write_bytes(body)
         refused(wine.run(file, OPENCOTI_HOME=wine.path(home / "c")), 65, file.name)
-    at = data.index(engine(WINDOWS)[0].path.read_bytes()[:4096])
-    (home / "b.exe").write_bytes(
-        data[: at + 5000] + bytes([data[at + 5000] ^ 1]) + data[at + 5001 :]
-    )
+    (home / "b.exe").write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
     refused(wine.run(home / "b.exe", OPENCOTI_HOME=wine.path(home / "c")), 65, "damaged")
     assert list((home / "c" / "v" / VERSION).iterdir()) == []
 

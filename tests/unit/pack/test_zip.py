@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import shutil
 import struct
+import subprocess
 import zipfile
 import zlib
 from pathlib import Path
@@ -16,7 +18,8 @@ from hypothesis import strategies as st
 
 from opencoti_build.errors import PackError
 from opencoti_build.pack import zipformat as z
-from opencoti_build.pack.zipreader import read_zip
+from opencoti_build.pack.inflate import decompress
+from opencoti_build.pack.zipreader import read_entry, read_zip
 from opencoti_build.pack.zipwriter import ZipWriter, pad
 
 
@@ -275,6 +278,107 @@ def test_every_local_header_byte_counts(sample: bytes, offset: int) -> None:
     for bit in range(8):
         with pytest.raises(PackError):
             read_zip(patch(sample, at, bytes([sample[at] ^ 1 << bit])))
+
+
+ENGINE = "engine/t/e"
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A compressed entry between two stored ones."""
+    folder = tmp_path_factory.mktemp("packed")
+    (folder / "e").write_bytes(b"a program, " * 500)
+    with (folder / "f").open("w+b", buffering=0) as stream:
+        writer = ZipWriter(stream)
+        writer.add_bytes("one", b"1")
+        writer.add_packed(ENGINE, folder / "e", mode=0o755, align=z.ALIGNMENT)
+        writer.add_bytes("two", b"2", align=64)
+        writer.finish()
+    return (folder / "f").read_bytes()
+
+
+def test_packed_entries_and_other_readers(packed: bytes, tmp_path: Path) -> None:
+    entry = read_zip(packed).find(ENGINE)
+    assert entry is not None and entry.packed_size is not None and entry.size == 5500
+    assert (entry.method, entry.held_size) == (z.DEFLATED, entry.packed_size)
+    held = packed[entry.data_offset : entry.end]
+    assert len(held) < 100 and decompress(held, 5500) == read_entry(packed, entry)
+    (tmp_path / "f").write_bytes(packed)
+    with zipfile.ZipFile(tmp_path / "f") as other:
+        assert other.testzip() is None
+        info = other.getinfo(ENGINE)
+        assert (info.compress_type, info.extract_version) == (zipfile.ZIP_DEFLATED, 20)
+        assert other.read(ENGINE) == b"a program, " * 500
+    if shutil.which("unzip"):
+        assert subprocess.run(["unzip", "-tqq", tmp_path / "f"]).returncode == 0
+
+
+def test_every_bit_of_a_packed_entrys_headers_counts(packed: bytes) -> None:
+    name = ENGINE.encode()
+    for at, size in (
+        (local_of(packed, name), z.LOCAL.size), (central_of(packed, name), z.CENTRAL.size),
+    ):  # fmt: skip
+        for place in range(at, at + size + len(name)):
+            for bit in range(8):
+                with pytest.raises(PackError):
+                    read_zip(patch(packed, place, bytes([packed[place] ^ 1 << bit])))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        ("engine/t/e", {}, None),
+        ("engine/t/e", {"size": z.MAX_DEFLATED}, None),
+        ("engine/t/e", {"size": z.MAX_DEFLATED + 1}, "zip-too-large"),
+        ("engine/t/e", {"size": z.MAX32}, "zip-zip64-inconsistent"),
+        ("engine/t/INDEX", {}, "zip-method"),
+        ("engine/e", {}, "zip-method"),
+        ("engine/t/u/e", {}, "zip-method"),
+        ("bin/launch-t", {}, "zip-method"),
+        ("META/manifest.json", {}, "zip-method"),
+        ("ggml-cuda.so", {}, "zip-method"),
+        ("m.gguf", {}, "zip-method"),
+        (".args", {}, "zip-method"),
+    ],
+)
+def test_where_packed_entries_may_be(name: str, changes: dict, expected: str | None) -> None:
+    start = z.LOCAL.size + len(name)
+    fields = {"size": 5, "crc32": 0, "header_offset": 0, "data_offset": start, "packed_size": 2}
+    entry = z.ZipEntry(name, 0o644, **{**fields, **changes})
+    local, directory = z.local_header(entry, b"") + b"\3\0", z.central_header(entry)
+    data = local + directory + z.end_records(1, len(directory), len(local))
+    if expected:
+        assert reason(data) == expected
+        return
+    assert read_zip(data).entries == (entry,)
+    with pytest.raises(PackError) as caught:
+        read_entry(data, entry)
+    assert caught.value.reason == "zip-bad-stream"
+
+
+def test_a_large_file_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opencoti_build.pack.zipwriter.MAX_DEFLATED", 1000)
+    (tmp_path / "e").write_bytes(bytes(1001))
+    with (tmp_path / "f").open("w+b", buffering=0) as stream:
+        written = ZipWriter(stream).add_packed(ENGINE, tmp_path / "e", align=z.ALIGNMENT)
+    assert (written.entry.method, written.entry.data_offset) == (z.STORED, z.ALIGNMENT)
+
+
+def test_a_packed_source_that_shrinks_is_refused(tmp_path: Path, monkeypatch) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"12345678" * 10)
+    real = os.fstat
+
+    def shrink(fd: int) -> os.stat_result:
+        found = real(fd)
+        source.write_bytes(b"1234")
+        return found
+
+    monkeypatch.setattr("opencoti_build.pack.zipwriter.os.fstat", shrink)
+    with (tmp_path / "out").open("w+b", buffering=0) as stream:
+        with pytest.raises(PackError) as caught:
+            ZipWriter(stream).add_packed(ENGINE, source)
+    assert caught.value.reason == "zip-source-changed"
 
 
 def both(data: bytes, name: bytes, new: bytes) -> bytes:

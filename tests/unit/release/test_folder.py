@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from opencoti_build.errors import BuildError, PackError
-from opencoti_build.paths import find_project
-from opencoti_build.recipe import load_recipe
+from opencoti_build.build.context import BuildContext
+from opencoti_build.errors import BugError, BuildError, PackError, UsageError
+from opencoti_build.gates.gate import Verdict
+from opencoti_build.gates.result import Result
+from opencoti_build.paths import Cache, find_project
+from opencoti_build.recipe import Toolchain, load_recipe
 from opencoti_build.release import folder as module
-from opencoti_build.release import gpu
+from opencoti_build.release.gpu import find_library
 from opencoti_build.release.host import Host
+from opencoti_build.release.manifest import check
 from opencoti_build.targets import Target
 from opencoti_build.verify.single import verify_file
 from tests.lib.cuda import code_for, cuda_library
@@ -29,6 +34,8 @@ FACTS: dict[str, Any] = {
     "toolchains": [{"name": "zig", "version": "0.15.2", "identity": "x"}],
 }
 
+RESULTS: list[Result] = []
+
 
 def no_nvcc() -> None:
     raise BuildError("nvcc-missing", "no CUDA compiler is installed")
@@ -39,15 +46,14 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     packed = pack(tmp_path / "host", manifest={**FACTS})
     project = find_project()
     recipe = load_recipe(project.recipes / "c3.toml")
-    linux = [item for item in recipe.targets if item.target is Target.X86_64_LINUX]
+    linux = recipe.select(("x86_64-linux",))
     engines = tuple(SimpleNamespace(target=item.target) for item in linux)
     host = Host(packed.path, packed.sha256, packed.size, packed.entries, engines)  # type: ignore[arg-type]
     monkeypatch.setattr(module, "make_host", lambda pipeline: host)
     monkeypatch.setattr(module, "inner_facts", lambda pipeline: dict(FACTS))
-    monkeypatch.setattr(gpu, "find_nvcc", no_nvcc)
-    context = SimpleNamespace(
-        project=project, recipe=recipe, tag="c3", targets=linux, ui=QUIET, cuda=True
-    )
+    monkeypatch.setattr(module, "find_nvcc", no_nvcc)
+    monkeypatch.setattr(module, "kept_results", lambda context, workspace: list(RESULTS))
+    context = BuildContext(project, Cache(tmp_path / "cache"), recipe, "c3", linux, QUIET)
     series = SimpleNamespace(patches=[])
     return SimpleNamespace(context=context, workspace=SimpleNamespace(series=series), host=host)
 
@@ -83,7 +89,11 @@ def test_the_library_is_embedded_and_published(
         return built
 
     pipeline.cuda = build
-    monkeypatch.setattr(gpu, "find_nvcc", lambda: None)
+    pipeline.context = pipeline.context.with_cuda()
+    with pytest.raises(BuildError) as caught:
+        module.make_release(pipeline, tmp_path / "dist")
+    assert caught.value.reason == "nvcc-missing" and not (tmp_path / "dist").exists()
+    monkeypatch.setattr(module, "find_nvcc", lambda: None)
     release = module.make_release(pipeline, tmp_path / "dist")
     assert asked == [recipe.architectures]
     (row,) = release.manifest["artifacts"]  # type: ignore[misc]
@@ -102,11 +112,40 @@ def test_the_library_is_embedded_and_published(
     found = {finding.check: finding for finding in report.findings}
     assert found["release entries"].ok and found["release host"].ok
 
-    pipeline.context.cuda = False
-    release = module.make_release(pipeline, tmp_path / "without")
-    assert len(asked) == 1 and not (tmp_path / "without" / "dso").exists()
-    (row,) = release.manifest["artifacts"]  # type: ignore[misc]
-    assert row["gpu_library"] is None
+
+def test_a_library_that_cannot_be_built_yet_is_left_out(pipeline: Any) -> None:
+    """The recipe has one for aarch64 too; the one for x86_64 is built all the same."""
+    context = pipeline.context
+    both = context.recipe.select(("x86_64-linux", "aarch64-linux"))
+    pipeline.cuda = lambda target, names: Path(f"{target.target}.so")
+
+    def found(pipeline: Any) -> dict[str, str]:
+        libraries = {
+            variant.suffix: find_library(pipeline, variant, variant.suffix)
+            for variant in context.recipe.variants
+        }
+        return {suffix: str(item.path) for suffix, item in libraries.items() if item}
+
+    pipeline.context = replace(context, targets=both)
+    assert found(pipeline) == {}
+    pipeline.context = pipeline.context.with_cuda()
+    assert found(pipeline) == {"-x86_64.llamafile": "x86_64-linux.so"}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"toolchain": Toolchain.COSMOCC}, "cuda-needs-zig"),
+        ({"targets": "aarch64-linux"}, "no-cuda-for-targets"),
+        ({"targets": "x86_64-windows"}, "no-cuda-for-targets"),
+    ],
+)
+def test_what_has_no_cuda_library(pipeline: Any, change: dict[str, Any], reason: str) -> None:
+    if "targets" in change:
+        change = {"targets": pipeline.context.recipe.select((change["targets"],))}
+    with pytest.raises(UsageError) as caught:
+        replace(pipeline.context, **change).with_cuda()
+    assert caught.value.reason == reason
 
 
 def test_windows_gets_its_name_with_its_engine(pipeline: Any, tmp_path: Path) -> None:
@@ -125,3 +164,30 @@ def test_a_host_without_a_name(pipeline: Any, tmp_path: Path) -> None:
     with pytest.raises(PackError) as caught:
         module.make_release(pipeline, tmp_path / "dist")
     assert caught.value.reason == "pack-no-variant"
+
+
+def test_only_a_foreign_host_has_targets_without_files(pipeline: Any, tmp_path: Path) -> None:
+    manifest: dict[str, Any] = module.make_release(pipeline, tmp_path / "dist").manifest
+    root = pipeline.context.project.root
+    manifest["targets"]["x86_64-linux"]["files"] = []
+    with pytest.raises(BugError):
+        check(manifest, root)
+    manifest["host"]["kind"] = "ape"
+    check(manifest, root)
+
+
+def test_gate_results_are_in_the_manifest_and_in_the_notes(
+    pipeline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = module.make_release(pipeline, tmp_path / "dist")
+    assert release.manifest["gates"] == []
+    assert "No gates were run" in (tmp_path / "dist" / "BUILD_INFO.md").read_text()
+    rows = [
+        Result("speed", "m", f"case {n}", 1.0, ">= 0.99", verdict, "words", "the command")
+        for n, verdict in enumerate((Verdict.PASS, Verdict.PASS, Verdict.INCONCLUSIVE))
+    ]
+    monkeypatch.setattr(module, "kept_results", lambda context, workspace: rows)
+    release = module.make_release(pipeline, tmp_path / "dist")
+    assert release.manifest["gates"] == [row.to_json() for row in rows]
+    notes = (tmp_path / "dist" / "BUILD_INFO.md").read_text()
+    assert "- pass: 2\n" in notes and "- inconclusive: 1\n" in notes

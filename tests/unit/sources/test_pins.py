@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from opencoti_build.errors import OpencotiError
+from opencoti_build.sources.batch import choose
 from opencoti_build.sources.pins import PinKind, TransportKind, find_pin, load_pins
 
 VENDOR = Path(__file__).resolve().parents[3] / "vendor"
@@ -39,8 +40,14 @@ def load(tmp_path: Path, text: str) -> str:
 
 def test_own_pins() -> None:
     pins = load_pins(VENDOR)
-    names = ["gemma-3-270m", "llama.cpp", "llama.cpp-next", "llamafile", "smollm2-135m-instruct"]
-    assert list(pins) == names
+    names = ["cosmocc", "gemma-3-270m", "llama.cpp", "llama.cpp-next", "llamafile"]
+    assert list(pins) == [*names, "smollm2-135m-instruct"]
+    assert pins["cosmocc"].kind is PinKind.TOOLCHAIN and pins["cosmocc"].is_file
+    assert {way.archives[0].sha256 for way in pins["cosmocc"].transports} == {
+        pins["cosmocc"].sha256
+    }
+    assert pins["cosmocc"] not in choose(pins, (), everything=True)
+    assert choose(pins, ("cosmocc",), everything=False) == [pins["cosmocc"]]
     assert pins["llama.cpp"].tree == "cfe5a0e2b118acc9135ead22e0febcd6cdaee5ca"
     kinds = [way.kind for way in pins["llama.cpp"].transports]
     assert kinds == [TransportKind.PYPI, TransportKind.GIT]

@@ -37,14 +37,14 @@ def test_target_and_cpu_come_first(echo: Tool, tmp_path: Path) -> None:
     seen = passed(toolchain, tmp_path, "-c", "a b.cpp")
     assert seen[:3] == ["c++", "-target", "x86_64-linux-gnu.2.28"]
     assert seen[3].startswith("-mcpu=x86_64_v2")
-    assert seen[4:] == ["-c", "a b.cpp"]
+    assert seen[4:] == ["-O3", "-g0", "-c", "a b.cpp"]
 
 
 def test_paths_of_this_machine_are_mapped_away(echo: Tool, tmp_path: Path) -> None:
     toolchain = ZigToolchain(echo, Target.X86_64_LINUX, "2.28")
     names = {"OPENCOTI_BUILD": "/b d", "OPENCOTI_SOURCE": "/s", "OPENCOTI_SOURCE_RELATIVE": "../s"}
     seen = passed(toolchain, tmp_path, "x.cpp", **names)
-    assert seen[4:] == [
+    assert seen[6:] == [
         "-ffile-prefix-map=/b d=build",
         "-ffile-prefix-map=/s/=",
         "-ffile-prefix-map=../s/=",
@@ -65,7 +65,20 @@ def test_arm_features_are_named_as_zig_names_them(
     echo: Tool, tmp_path: Path, given: str, wanted: str
 ) -> None:
     toolchain = ZigToolchain(echo, Target.AARCH64_LINUX, "2.28")
-    assert passed(toolchain, tmp_path, "-c", given, "x.c")[4:] == ["-c", wanted, "x.c"]
+    assert passed(toolchain, tmp_path, "-c", given, "x.c")[6:] == ["-c", wanted, "x.c"]
+
+
+def test_every_arm_mac_is_at_least_the_first(echo: Tool, tmp_path: Path) -> None:
+    toolchain = ZigToolchain(echo, Target.AARCH64_MACOS, "11.0")
+    seen = passed(toolchain, tmp_path, "-march=armv8.6-a+dotprod+i8mm+nosve")
+    assert seen[6:] == ["-mcpu=apple_m1+dotprod+i8mm-sve"]
+
+
+def test_macos_modules_are_libraries(echo: Tool, tmp_path: Path) -> None:
+    toolchain = ZigToolchain(echo, Target.X86_64_MACOS, "11.0")
+    assert passed(toolchain, tmp_path, "-bundle", "x.o")[6:] == ["-dynamiclib", "x.o"]
+    other = ZigToolchain(echo, Target.X86_64_LINUX, "2.28")
+    assert passed(other, tmp_path, "-bundle", "x.o")[6:] == ["-bundle", "x.o"]
 
 
 def test_the_key_holds_what_can_change_the_output(echo: Tool) -> None:

@@ -7,7 +7,9 @@ import json
 import os
 import random
 import shutil
+import tracemalloc
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,12 @@ from click.testing import CliRunner
 from opencoti_build.cli.verify import command
 from opencoti_build.digest import sha256_file
 from opencoti_build.errors import CheckError, UsageError
+from opencoti_build.pack import deflate, manifest
 from opencoti_build.pack.bundle import add_model
 from opencoti_build.pack.header import PROLOGUE_SIZE
 from opencoti_build.pack.host import EngineFile, PackedFile
-from opencoti_build.pack.zipreader import read_zip
+from opencoti_build.pack.inflate import decompress
+from opencoti_build.pack.zipreader import read_entry, read_zip
 from opencoti_build.verify.elf import elf_problems, read_elf
 from opencoti_build.verify.report import Report
 from opencoti_build.verify.single import verify_file
@@ -149,6 +153,69 @@ def test_changed_inside_with_right_crc(tmp_path: Path) -> None:
     assert found and set(found) <= {"entry-sha256-mismatch", "patch-list-mismatch"}
     other = verify_file(tmp_path / "g", outer_manifest(packed), QUIET)
     assert "release-not-listed" in other.reasons
+
+
+def test_bits_after_a_streams_end(tmp_path: Path) -> None:
+    """They change nothing of the content: the sum of the stream finds them."""
+    for count in range(40):
+        (tmp_path / "more").write_bytes(b"more" * 50 + bytes(range(count)))
+        packed = pack(tmp_path / "f", EngineFile("more", tmp_path / "more"))
+        data = bytearray(packed.path.read_bytes())
+        entry = read_zip(bytes(data)).find("engine/x86_64-linux/more")
+        assert entry is not None and entry.packed_size is not None
+        content = read_entry(bytes(data), entry)
+        data[entry.end - 1] ^= 0x80
+        if decompress(bytes(data[entry.data_offset : entry.end]), entry.size) == content:
+            break
+    else:
+        raise AssertionError("no stream ends inside a byte")
+    packed.path.write_bytes(data)
+    assert reasons(packed.path) == ("entry-packed-mismatch",)
+
+
+BAD_STREAMS: dict[str, Callable[[bytes], bytes]] = {
+    "byte after the end": lambda data: good_stream(data) + b"\0",
+    "second stream": lambda data: good_stream(data) * 2,
+    "cut off": lambda data: good_stream(data)[:-1],
+    "too short": lambda data: good_stream(data[:-1]),
+    "too long": lambda data: good_stream(data + b"x"),
+    "no stream": lambda data: b"\7" * 9,
+    "empty": lambda data: b"",
+}
+good_stream = deflate.compress
+
+
+@pytest.mark.parametrize("kind", BAD_STREAMS)
+def test_streams_of_a_forger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """All sums in headers and manifests are right."""
+    monkeypatch.setattr(deflate, "compress", BAD_STREAMS[kind])
+    packed = pack(tmp_path / "f")
+    for outer in (None, outer_manifest(packed)):
+        assert reasons(packed.path, outer)[0] == "entry-stream-damaged"
+
+
+def test_the_sum_of_the_stream_must_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bare(entry: manifest.Listed) -> dict[str, object]:
+        row = manifest_row(entry)
+        return {key: value for key, value in row.items() if not key.startswith("packed")}
+
+    manifest_row = manifest.entry_row
+    monkeypatch.setattr(manifest, "entry_row", bare)
+    assert edited(tmp_path / "f").reasons == ("entry-packed-mismatch",)
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = good_stream(bytes(300_000_000))
+    monkeypatch.setattr(deflate, "compress", lambda data: bomb)
+    (tmp_path / "big").write_bytes(bytes(400_000))
+    files = [EngineFile("opencoti-engine", tmp_path / "big", 0o755)]
+    packed = pack(tmp_path / "f", engines={TARGET: files})
+    tracemalloc.start()
+    assert reasons(packed.path)[0] == "entry-stream-damaged"
+    assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The gates: one module for each, found by ``registry``. Standard library only."""

@@ -1,0 +1,430 @@
+"""Layers that run more than once equal layers that were copied by hand, and are refused loudly."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opencoti_build.build.engine import EngineBuilder
+from tests.engine.conftest import Built
+from tests.lib.gguf_layers import copy_layers
+from tests.lib.server import Server, running
+
+pytestmark = pytest.mark.engine
+
+PLAN = "10-14"
+PATH = [*range(14), *range(10, 30)]
+PROMPTS = (
+    "The capital of France is",
+    "Once upon a time, in a small village by the sea,",
+    "def fibonacci(n):",
+    "Water boils at",
+)
+# The file of Gemma 3 has no table of sliding windows: only whole periods of 6 can be copied.
+COPIES: dict[str, tuple[str, str, list[int]]] = {
+    "smollm2-block": ("smollm2", PLAN, PATH),
+    "smollm2-two-blocks": (
+        "smollm2",
+        "8,9;20-23x3",
+        [*range(9), *range(8, 23), *range(20, 23), *range(20, 30)],
+    ),
+    "smollm2-path": (
+        "smollm2",
+        "0..14,12,13,14,12..29",
+        [*range(15), 12, 13, 14, *range(12, 30)],
+    ),
+    "gemma3-period": ("gemma3", "4-10", [*range(10), *range(4, 18)]),
+}
+
+
+@pytest.fixture(scope="module")
+def tool(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The C++ test of the patch, with the CPU modules beside it."""
+    out = tmp_path_factory.mktemp("rys")
+    pipeline = built.pipeline
+    spec = pipeline.spec(built.context.targets[0])
+    builder = EngineBuilder(spec, pipeline.workspace.path, built.context.cache, built.context.ui)
+    builder.build(
+        out, None, pipeline.workspace.owner, goals=("opencoti-engine", "opencoti-test-rys")
+    )
+    return out / "opencoti-test-rys"
+
+
+@pytest.fixture(scope="module")
+def models(smollm2: Path, gemma3: Path) -> dict[str, Path]:
+    return {"smollm2": smollm2, "gemma3": gemma3}
+
+
+@pytest.fixture(scope="module")
+def copied(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SmolLM2 with four layers copied by hand."""
+    file = tmp_path_factory.mktemp("copied") / "copied.gguf"
+    copy_layers(smollm2, file, PATH)
+    return file
+
+
+def _run(command: Sequence[str | Path], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in command],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_random_models_of_every_architecture_equal_copied_ones(
+    tool: Path, home: dict[str, str]
+) -> None:
+    done = _run([tool], home)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    for arch in ("llama", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "qwen3next", "qwen35"):
+        assert re.search(rf"^  {arch} ", done.stdout, re.MULTILINE)
+    for arch in ("qwen35moe", "gemma3", "gemma4"):
+        assert re.search(rf"^  {arch} ", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("cache", ["f16", "q8_0"])
+def test_logits_equal_those_of_a_file_copied_by_hand(
+    tool: Path,
+    models: dict[str, Path],
+    home: dict[str, str],
+    tmp_path: Path,
+    name: str,
+    cache: str,
+) -> None:
+    model, plan, path = COPIES[name]
+    copy_layers(models[model], tmp_path / "copied.gguf", path)
+    runs = {
+        "plan": (models[model], plan),
+        "copied": (tmp_path / "copied.gguf", ""),
+        "off": (models[model], ""),
+    }
+    logits = {}
+    for run, (file, text) in runs.items():
+        done = _run([tool, file, text, tmp_path / run, cache], home)
+        assert done.returncode == 0, done.stderr[-2000:]
+        logits[run] = (tmp_path / run).read_bytes()
+    assert len(logits["plan"]) > 1_000_000
+    assert logits["plan"] == logits["copied"]
+    assert logits["plan"] != logits["off"]
+
+
+def _complete(server: Server, prompt: str, slot: int, **more: Any) -> Any:
+    body = {
+        "prompt": prompt,
+        "n_predict": 12,
+        "temperature": 0,
+        "n_probs": 3,
+        "id_slot": slot,
+        "cache_prompt": True,
+        **more,
+    }
+    status, answer = server.request("/completion", body)
+    assert status == 200, answer
+    return answer
+
+
+def _answers(server: Server) -> list[Any]:
+    """What every slot says, with the probabilities of each token."""
+    return [
+        _complete(server, prompt, slot)["completion_probabilities"]
+        for slot, prompt in enumerate(PROMPTS)
+    ]
+
+
+def _saved_and_restored(server: Server) -> list[Any]:
+    """A conversation that goes on from a file, in another slot."""
+    first = _complete(server, PROMPTS[1], 1)
+    assert server.request("/slots/1?action=save", {"filename": "slot.bin"})[0] == 200
+    assert server.request("/slots/1?action=erase", {})[0] == 200
+    assert server.request("/slots/2?action=restore", {"filename": "slot.bin"})[0] == 200
+    again = _complete(server, PROMPTS[1] + first["content"], 2)
+    assert again["timings"]["cache_n"] > 10
+    return [first["completion_probabilities"], again["completion_probabilities"]]
+
+
+@pytest.mark.parametrize("unified", ["--kv-unified", "--no-kv-unified"])
+def test_server_with_slots_quantized_cache_and_saved_slots(
+    built: Built,
+    smollm2: Path,
+    copied: Path,
+    home: dict[str, str],
+    tmp_path: Path,
+    unified: str,
+) -> None:
+    options = ["-c", "2048", "-np", "4", unified, "-t", "2", "-ctk", "q8_0", "-ctv", "q8_0"]
+    options += ["-fa", "on", "--slot-save-path", f"{tmp_path}", "--cache-ram", "0", "-lv", "4"]
+    seen = {}
+    models = {"plan": [str(smollm2), "--repeat-layers", PLAN], "copied": [str(copied)]}
+    for run, words in models.items():
+        command = ["sh", str(built.file), "--server", "-m", *words, *options]
+        with running(command, tmp_path / f"{run}.log", home) as server:
+            seen[run] = (_answers(server), _saved_and_restored(server))
+            opencoti = server.request("/props")[1]["opencoti"]
+            log = server.log_text()
+        assert opencoti["kv"]["effective"]["type_k"] == "q8_0"
+        if run == "plan":
+            assert opencoti["repeat_layers"] == {
+                "plan": PLAN,
+                "n_layer": 30,
+                "n_layer_effective": 34,
+                "path": PATH,
+            }
+        else:
+            assert opencoti["repeat_layers"] is None
+        sizes = re.findall(r"KV buffer size = *([0-9.]+) MiB", log)
+        # 34 layers, 2048 cells, K and V of 3 heads of 64 values, 34 bytes for 32 values
+        assert float(sizes[-1]) == pytest.approx(34 * 2048 * 2 * 192 * 34 / 32 / 2**20, abs=0.01)
+    assert seen["plan"] == seen["copied"]
+
+
+def test_state_of_another_plan_is_refused(
+    built: Built, smollm2: Path, home: dict[str, str], tmp_path: Path
+) -> None:
+    options = ["-c", "512", "-np", "1", "-t", "2", "--slot-save-path", f"{tmp_path}"]
+    command = ["sh", str(built.file), "--server", "-m", str(smollm2), *options]
+    body = {"filename": "slot.bin"}
+    with running([*command, "--repeat-layers", PLAN], tmp_path / "a.log", home) as server:
+        _complete(server, PROMPTS[0], 0)
+        assert server.request("/slots/0?action=save", body)[0] == 200
+    for words in (["--repeat-layers", "14-18"], []):
+        with running([*command, *words], tmp_path / "b.log", home) as server:
+            assert server.request("/slots/0?action=restore", body)[0] == 400
+            assert _complete(server, PROMPTS[0], 0)["tokens_predicted"] == 12
+
+
+def test_a_plan_that_repeats_nothing_is_no_plan(
+    built: Built, smollm2: Path, home: dict[str, str], tmp_path: Path
+) -> None:
+    seen = []
+    for words in ([], ["--repeat-layers", "10-14x1"], ["--repeat-layers", "0..29"]):
+        command = [
+            "sh",
+            str(built.file),
+            "--server",
+            "-m",
+            str(smollm2),
+            "-c",
+            "512",
+            "-np",
+            "4",
+            "-t",
+            "2",
+        ]
+        with running([*command, *words], tmp_path / "log", home) as server:
+            opencoti = server.request("/props")[1]["opencoti"]
+            seen.append((_answers(server), opencoti))
+    assert seen[0][1]["repeat_layers"] is None
+    assert seen[1] == seen[0]
+    assert seen[2] == seen[0]
+
+
+def test_env_twins_and_the_advisory(
+    built: Built, smollm2: Path, home: dict[str, str], tmp_path: Path
+) -> None:
+    command = ["sh", str(built.file), "--server", "-m", str(smollm2), "-c", "256", "-np", "1"]
+    command += ["-lv", "4"]
+    low = {**home, "OPENCOTI_LLAMAFILE_REPEAT_LAYERS": "0-2;28-30"}
+    both = {**low, "LLAMA_ARG_REPEAT_LAYERS": "10,11"}
+    for env, plan, n_advice in ((low, "0-2;28-30", 2), (both, "10-11", 0)):
+        with running(command, tmp_path / "log", env) as server:
+            repeated = server.request("/props")[1]["opencoti"]["repeat_layers"]
+            log = server.log_text()
+        assert repeated["plan"] == plan
+        assert log.count("often makes a model incoherent") == n_advice
+        assert log.count("layers run as") == 1
+
+
+def test_draft_model_runs_every_layer_once(
+    built: Built, smollm2: Path, home: dict[str, str], tmp_path: Path
+) -> None:
+    command = [
+        "sh",
+        str(built.file),
+        "--server",
+        "-m",
+        str(smollm2),
+        "--repeat-layers",
+        PLAN,
+        "-c",
+        "512",
+    ]
+    command += [
+        "-np",
+        "1",
+        "-t",
+        "2",
+        "-lv",
+        "4",
+        "-md",
+        str(smollm2),
+        "--spec-type",
+        "draft-simple",
+    ]
+    with running(command, tmp_path / "log", home) as server:
+        answer = _complete(server, "1 2 3 4 5 6 7 8 9 10 11 12 13", 0, n_predict=24)
+        repeated = server.request("/props")[1]["opencoti"]["repeat_layers"]
+        log = server.log_text()
+    assert repeated["n_layer_effective"] == 34
+    assert log.count("layers run as") == 1
+    assert answer["timings"]["draft_n"] > 0
+    # KV caches: 34 layers of the model, 30 of the draft
+    assert {int(n) for n in re.findall(r"cells, +(\d+) layers", log)} >= {30, 34}
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--repeat-layers", "ten"], "26-34"),
+        (["--repeat-layers", "12-12"], "12-13"),
+        (["--repeat-layers", "8-12;10-14"], "overlap"),
+        (["--repeat-layers", "28-31"], "[0, 30)"),
+        (["--repeat-layers", "0..9,12..29"], "leave one out"),
+        (["--repeat-layers", PLAN, "--control-vector", "x.gguf"], "leave one out"),
+        (["--repeat-layers", PLAN, "--split-mode", "tensor"], "--split-mode layer"),
+    ],
+)
+def test_refusals_say_what_to_change(
+    built: Built, smollm2: Path, home: dict[str, str], words: list[str], part: str
+) -> None:
+    done = _run(["sh", str(built.file), "--server", "-m", str(smollm2), *words], home)
+    assert done.returncode == 1
+    assert part in done.stderr
+
+
+#
+# the probe
+#
+
+
+def _probe(built: Built, model: Path, text: Path, result: Path) -> list[str]:
+    command = [
+        "sh",
+        str(built.file),
+        "--rys-probe",
+        "-m",
+        str(model),
+        "-f",
+        str(text),
+        "-t",
+        "2",
+        "-c",
+        "64",
+    ]
+    command += ["--chunks", "1", "--rys-probe-widths", "22,23", "--rys-probe-topk", "4"]
+    return [*command, "--rys-probe-json", str(result)]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("text") / "text.txt"
+    file.write_text("The river runs from the hills to the sea, past farms and small towns. " * 9)
+    return file
+
+
+def test_probe_can_be_stopped_and_goes_on(
+    built: Built, smollm2: Path, home: dict[str, str], text: Path, tmp_path: Path
+) -> None:
+    result = tmp_path / "probe.json"
+    command = _probe(built, smollm2, text, result)
+    process = subprocess.Popen(
+        command,
+        env=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not (result.exists() and len(json.loads(result.read_text())["scores"]) >= 2):
+        assert process.poll() is None, process.communicate()[1][-2000:]
+        assert time.monotonic() < deadline, "no score in time"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err[-2000:]
+    assert out == ""
+    before = json.loads(result.read_text())["scores"]
+
+    done = _run(command, home)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"{len(before)} done before" in done.stderr
+    whole = json.loads(result.read_text())
+    assert {plan: whole["scores"][plan] for plan in before} == before
+    # 24 layers between the bands of 3 layers
+    singles = {plan for plan in whole["scores"] if plan}
+    assert singles == {"3-25", "4-26", "5-27", "3-26", "4-27"}
+
+    report = whole["report"]
+    assert len(report["rows"]) == 4
+    gains = [row["gain"] for row in report["rows"]]
+    assert gains == sorted(gains, reverse=True)
+    assert report["most_gain"] == report["rows"][0]["plan"]
+    plans = re.findall(r"--repeat-layers '?([0-9;x-]+)'?", done.stdout)
+    assert plans == [report["most_efficient"], report["most_gain"]]
+
+    # done already: the same report again, nothing is computed
+    assert _run(command, home).stdout == done.stdout
+
+    other = [*command, "-ctk", "q8_0", "-fa", "on"]
+    refused = _run(other, home)
+    assert refused.returncode == 1
+    assert "--rys-probe-json" in refused.stderr
+
+
+def test_a_plan_of_the_probe_scores_as_its_own_perplexity(
+    built: Built, smollm2: Path, home: dict[str, str], text: Path, tmp_path: Path
+) -> None:
+    """The order of plans does not matter: the model is as fresh for the last as for the first."""
+    scores = []
+    for widths in ("23", "22,23"):
+        result = tmp_path / f"probe-{widths}.json"
+        command = _probe(built, smollm2, text, result)
+        command[command.index("--rys-probe-widths") + 1] = widths
+        done = _run(command, home)
+        assert done.returncode == 0, done.stderr[-2000:]
+        scores.append(json.loads(result.read_text())["scores"])
+    for plan in ("", "3-26", "4-27"):
+        assert scores[0][plan] == scores[1][plan]
+    assert scores[0][""]["ppl"] != scores[0]["3-26"]["ppl"]
+    assert 0 < scores[0][""]["task"] < 1
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--rys-probe-widths", "none"], "whole number"),
+        (["--rys-probe-widths", "25"], "--rys-probe-widths"),
+        (["--repeat-layers", "4-6"], "--repeat-layers"),
+    ],
+)
+def test_probe_refusals(
+    built: Built,
+    smollm2: Path,
+    home: dict[str, str],
+    text: Path,
+    tmp_path: Path,
+    words: list[str],
+    part: str,
+) -> None:
+    done = _run([*_probe(built, smollm2, text, tmp_path / "probe.json"), *words], home)
+    assert done.returncode == 1
+    assert part in done.stderr
+
+
+def test_probe_without_a_text_is_refused(built: Built, smollm2: Path, home: dict[str, str]) -> None:
+    done = _run(["sh", str(built.file), "--rys-probe", "-m", str(smollm2)], home)
+    assert done.returncode == 1
+    assert "-f FILE" in done.stderr
