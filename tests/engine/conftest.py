@@ -21,6 +21,15 @@ from opencoti_build.ui import Ui
 TAG = "test"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the slow tests out unless they are asked for."""
+    if os.environ.get("OPENCOTI_TEST_SLOW"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: set OPENCOTI_TEST_SLOW"))
+
+
 @dataclass(frozen=True)
 class Built:
     """The release under test and the pipeline that made it."""

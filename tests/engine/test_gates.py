@@ -28,7 +28,8 @@ from opencoti_build.paths import Project
 from opencoti_build.ui import Ui
 from tests.engine.conftest import TAG
 
-pytestmark = pytest.mark.engine
+# They build the unpatched base and four broken trees.
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 BROKEN = Path(__file__).parent.parent / "data" / "gates"
 # A few cases that together take a minute; `gate run` measures all of them.

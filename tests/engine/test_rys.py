@@ -333,6 +333,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_probe_can_be_stopped_and_goes_on(
     built: Built, smollm2: Path, home: dict[str, str], text: Path, tmp_path: Path
 ) -> None:
@@ -384,6 +385,7 @@ def test_probe_can_be_stopped_and_goes_on(
     assert "--rys-probe-json" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_plan_of_the_probe_scores_as_its_own_perplexity(
     built: Built, smollm2: Path, home: dict[str, str], text: Path, tmp_path: Path
 ) -> None:
