@@ -55,6 +55,11 @@ class TargetRecipe:
     minimum: Minimum | None
     cpu_variants: tuple[str, ...]
 
+    @property
+    def minimum_version(self) -> str | None:
+        """The version of ``minimum`` alone, as compilers take it."""
+        return self.minimum.version if self.minimum else None
+
 
 @dataclass(frozen=True)
 class CudaRecipe:

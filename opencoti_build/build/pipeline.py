@@ -64,9 +64,7 @@ class Pipeline:
             base_tree=self.workspace.base_tree,
             version=self.context.recipe.version,
             tag=self.context.tag,
-            toolchain=zig_toolchain(
-                recipe.target, recipe.minimum.version if recipe.minimum else None
-            ),
+            toolchain=zig_toolchain(recipe.target, recipe.minimum_version),
             cpu_variants=recipe.cpu_variants,
         )
 

@@ -58,13 +58,19 @@ class Workspace:
         return names.get(commit)
 
 
-def prepare_workspace(context: BuildContext) -> Workspace:
+def prepare_workspace(
+    context: BuildContext, path: Path | None = None, *, patched: bool = True
+) -> Workspace:
     """Fetch the base, apply the series, and return the workspace.
 
+    It is in ``path`` (default: the recipe's workspace); without patches if ``patched`` is False.
     Raises SourceError and SeriesError.
     """
+    path = path or context.workspace
     base = find_pin(load_pins(context.project.vendor), context.recipe.base)
     base_tree = ensure_tree(base, context.fetching())
     series = load_series(context.project.patches)
-    applied = apply_series(series, base_tree, context.cache.objects, context.workspace, context.ui)
-    return Workspace(context.workspace, base, series, applied)
+    if not patched:
+        series = Series(series.directory, ())
+    applied = apply_series(series, base_tree, context.cache.objects, path, context.ui)
+    return Workspace(path, base, series, applied)

@@ -15,17 +15,13 @@ from pathlib import Path
 from opencoti_build.build.context import BuildContext
 from opencoti_build.build.engine import ENGINE, EngineBuilder, EngineSpec
 from opencoti_build.build.steps import Step, StepStore
-from opencoti_build.build.workspace import Workspace
+from opencoti_build.build.workspace import Workspace, prepare_workspace
 from opencoti_build.digest import content_key, sha256_file
 from opencoti_build.errors import UsageError
 from opencoti_build.gates.cpu import best_variant, build_switches, machine_flags, variant_switches
 from opencoti_build.gates.subject import BASE, PATCHED, PROBE, Subject
 from opencoti_build.paths import Cache
 from opencoti_build.recipe import TargetRecipe
-from opencoti_build.series.apply import apply_series
-from opencoti_build.series.series import Series, load_series
-from opencoti_build.sources.fetch import ensure_tree
-from opencoti_build.sources.pins import find_pin, load_pins
 from opencoti_build.targets import FACTS
 from opencoti_build.toolchains.zig import zig_toolchain
 
@@ -100,15 +96,8 @@ class SubjectBuilder:
     def workspace(self, name: str) -> Workspace:
         """The tree of the subject ``name``. Raises SourceError and SeriesError."""
         if name not in self._workspaces:
-            context = self.context
-            base = find_pin(load_pins(context.project.vendor), context.recipe.base)
-            tree = ensure_tree(base, context.fetching())
-            series = load_series(context.project.patches)
-            if name == BASE:
-                series = Series(series.directory, ())
-            path = self._side(name).workspaces / context.recipe.base
-            applied = apply_series(series, tree, context.cache.objects, path, context.ui)
-            self._workspaces[name] = Workspace(path, base, series, applied)
+            path = self._side(name).workspaces / self.context.recipe.base
+            self._workspaces[name] = prepare_workspace(self.context, path, patched=name != BASE)
         return self._workspaces[name]
 
     def variant(self) -> str:
@@ -118,19 +107,17 @@ class SubjectBuilder:
 
     def spec(self, name: str, goals: tuple[str, ...]) -> SubjectSpec:
         """What is built for the subject ``name``."""
-        recipe, workspace = self.recipe, self.workspace(name)
+        recipe, workspace, variant = self.recipe, self.workspace(name), self.variant()
         return SubjectSpec(
             target=recipe.target,
             tree=workspace.tree,
             base_tree=workspace.base_tree,
             version=self.context.recipe.version,
             tag=self.context.tag,
-            toolchain=zig_toolchain(
-                recipe.target, recipe.minimum.version if recipe.minimum else None
-            ),
-            cpu_variants=(self.variant(),),
+            toolchain=zig_toolchain(recipe.target, recipe.minimum_version),
+            cpu_variants=(variant,),
             subject=name,
-            switches=variant_switches(self.workspace(BASE).path)[self.variant()],
+            switches=variant_switches(self.workspace(BASE).path)[variant],
             goals=goals,
             probe=probe_digest(),
         )
