@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opencoti_build.build.diagnostics import build_failure
+from opencoti_build.build.environment import compiler_environment
 from opencoti_build.build.ninja import NinjaResult, run_logged, run_ninja
 from opencoti_build.build.steps import Step
-from opencoti_build.digest import content_key
 from opencoti_build.errors import BuildError
 from opencoti_build.paths import Cache, locked, write_atomic
 from opencoti_build.toolchains.nvcc import NvccToolchain
@@ -179,21 +179,8 @@ class CudaBuilder:
         return "90" in self.spec.architectures
 
     def _environment(self) -> dict[str, str]:
-        passed = ("HOME", "PATH", "TMPDIR", "LANG", "TERM")
-        env = {name: os.environ[name] for name in passed if name in os.environ}
-        return {
-            **env,
-            "LC_ALL": "C",
-            "TZ": "UTC",
-            "CCACHE_DIR": str(self.cache.ccache),
-            "CCACHE_CONFIGPATH": os.devnull,
-            "CCACHE_MAXSIZE": "10G",
-            "CCACHE_BASEDIR": str(self.cache.root),
-            "CCACHE_NOHASHDIR": "1",
-            "CCACHE_COMPILERTYPE": "nvcc",
-            "CCACHE_COMPILERCHECK": f"string:{content_key(self.spec.nvcc.to_key())}",
-            **self.spec.zig.environment(self.cache.toolchains),
-        }
+        env = compiler_environment(self.cache, "nvcc", self.spec.nvcc.to_key(), "10G")
+        return {**env, **self.spec.zig.environment(self.cache.toolchains)}
 
     def _link(self, objects: list[Path], base: Path, library: Path) -> None:
         size = sum(path.stat().st_size for path in objects)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opencoti_build.build.diagnostics import build_failure
+from opencoti_build.build.environment import compiler_environment
 from opencoti_build.build.ninja import NinjaResult, run_logged, run_ninja
 from opencoti_build.build.steps import Step
 from opencoti_build.digest import content_key
@@ -157,24 +158,15 @@ class EngineBuilder:
         return result
 
     def _environment(self) -> dict[str, str]:
-        """A closed environment: nothing of the user's can change the output."""
-        passed = ("HOME", "PATH", "TMPDIR", "LANG", "TERM")
-        env = {name: os.environ[name] for name in passed if name in os.environ}
+        """The closed environment of compilers, and what the wrappers and CMake read."""
+        toolchain = self.spec.toolchain
+        env = compiler_environment(self.cache, "clang", toolchain.to_key(), "5G")
         relative = os.path.relpath(self.workspace, self.folder)
         env.update(
             {
-                "LC_ALL": "C",
-                "TZ": "UTC",
                 "PATH": os.pathsep.join([str(tool("ninja").path.parent), env.get("PATH", "")]),
-                **self.spec.toolchain.environment(self.cache.toolchains),
-                "CCACHE_DIR": str(self.cache.ccache),
-                "CCACHE_CONFIGPATH": os.devnull,
-                "CCACHE_MAXSIZE": "5G",
-                "CCACHE_BASEDIR": str(self.cache.root),
-                "CCACHE_NOHASHDIR": "1",
+                **toolchain.environment(self.cache.toolchains),
                 "CCACHE_DEPEND": "1",
-                "CCACHE_COMPILERTYPE": "clang",
-                "CCACHE_COMPILERCHECK": f"string:{content_key(self.spec.toolchain.to_key())}",
                 # The workspace is a git checkout of ours: its commit must not reach the binary.
                 "GIT_DIR": os.devnull,
                 # Read by the compiler wrappers: no path of this machine reaches the binary.

@@ -1,0 +1,32 @@
+"""The closed environment of compilers: nothing of the user's can change what they put out."""
+
+from __future__ import annotations
+
+import os
+
+from opencoti_build.digest import content_key
+from opencoti_build.paths import Cache
+
+_PASSED = ("HOME", "PATH", "TMPDIR", "LANG", "TERM")
+
+
+def compiler_environment(
+    cache: Cache, compiler_type: str, compiler_key: object, max_size: str
+) -> dict[str, str]:
+    """What every compiler call gets: few of the user's variables, and ccache's settings.
+
+    ``compiler_type`` is ccache's name for the compiler, ``compiler_key`` the plain data that
+    identifies it, ``max_size`` the size of the object cache (``5G``).
+    """
+    return {
+        **{name: os.environ[name] for name in _PASSED if name in os.environ},
+        "LC_ALL": "C",
+        "TZ": "UTC",
+        "CCACHE_DIR": str(cache.ccache),
+        "CCACHE_CONFIGPATH": os.devnull,
+        "CCACHE_MAXSIZE": max_size,
+        "CCACHE_BASEDIR": str(cache.root),
+        "CCACHE_NOHASHDIR": "1",
+        "CCACHE_COMPILERTYPE": compiler_type,
+        "CCACHE_COMPILERCHECK": f"string:{content_key(compiler_key)}",
+    }
