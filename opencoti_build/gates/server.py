@@ -11,7 +11,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,20 +35,7 @@ class Server:
 
     def ask(self, path: str, body: Any = None, timeout: float = 600) -> tuple[int, Any]:
         """GET ``path``, or POST ``body`` as JSON; the status and the parsed answer."""
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}",
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
-                return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            text = error.read()
-            try:
-                return error.code, json.loads(text)
-            except ValueError:
-                return error.code, text.decode("utf-8", "replace")
+        return ask(self.port, path, body, timeout)
 
     def cpu_seconds(self) -> float:
         """Seconds that all its threads spent on a CPU (Linux only, else 0)."""
@@ -72,7 +59,36 @@ class Server:
         return self.log.read_text(errors="replace")
 
 
-def _free_port() -> int:
+def ask(
+    port: int,
+    path: str,
+    body: Any = None,
+    timeout: float = 600,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[int, Any]:
+    """GET ``path`` of a server on loopback, or POST ``body`` as JSON; the status and the answer.
+
+    An answer with an error status that is not JSON is given as text. Raises OSError when nothing
+    answers, and ValueError when another answer is not JSON.
+    """
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}",
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json", **(headers or {})},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        text = error.read()
+        try:
+            return error.code, json.loads(text)
+        except ValueError:
+            return error.code, text.decode("utf-8", "replace")
+
+
+def free_port() -> int:
+    """A TCP port on loopback that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -81,7 +97,7 @@ def _free_port() -> int:
 @contextlib.contextmanager
 def running(subject: Subject, args: Sequence[str], log: Path) -> Iterator[Server]:
     """A server with ``args`` until the block ends. Raises CheckError ``gate-server-failed``."""
-    port = _free_port()
+    port = free_port()
     # -fit off: parameters must not depend on the memory that happens to be free.
     command = [*subject.server_command(), "-fit", "off", *args]
     with log.open("wb") as stream:
@@ -99,7 +115,7 @@ def running(subject: Subject, args: Sequence[str], log: Path) -> Iterator[Server
         _wait_for_health(server, command)
         yield server
     finally:
-        _stop(process)
+        stop(process)
 
 
 def _wait_for_health(server: Server, command: Sequence[str]) -> None:
@@ -122,12 +138,13 @@ def _wait_for_health(server: Server, command: Sequence[str]) -> None:
         time.sleep(0.05)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop(process: subprocess.Popen[bytes], seconds: float = _STOP_SECONDS) -> None:
+    """End ``process`` and its group: it is asked to, and killed after ``seconds``."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
         try:
-            process.wait(_STOP_SECONDS)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
