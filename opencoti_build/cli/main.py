@@ -11,6 +11,7 @@ import click
 
 from opencoti_build import __version__
 from opencoti_build.errors import BugError, OpencotiError, UsageError
+from opencoti_build.interrupt import STATUS, Terminated, heed_sigterm
 
 # name -> (module, one-line help shown without importing the module)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -74,6 +75,7 @@ def system_error(error: OSError) -> OpencotiError:
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with the code of DESIGN section 7."""
     args = sys.argv[1:] if argv is None else argv
+    heed_sigterm()
     try:
         # Not standalone: click then raises, and returns the status where a command ended early.
         status = cli.main(args=args, prog_name="opencoti-build", standalone_mode=False)
@@ -83,9 +85,11 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except click.ClickException as error:
         error.show()
         sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as stop:
         print("interrupted; run the same command again to go on", file=sys.stderr)
-        sys.exit(130)
+        # Click puts its own exception in front of the signal's.
+        ended = isinstance(stop, Terminated) or isinstance(stop.__context__, Terminated)
+        sys.exit(STATUS if ended else 130)
     except OpencotiError as error:
         print(render_error(error), file=sys.stderr)
         sys.exit(error.exit_code)

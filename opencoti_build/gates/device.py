@@ -18,6 +18,7 @@ from opencoti_build.gates.registry import load_gates, select_gates
 from opencoti_build.gates.result import GATES_FILE, Subjects, render, replace_file, table
 from opencoti_build.gates.subject import Subject
 from opencoti_build.gates.suite import Suite
+from opencoti_build.interrupt import heed_sigterm
 from opencoti_build.ui import Ui
 
 PLAN = "plan.json"
@@ -43,6 +44,7 @@ def main(folder: Path, argv: Sequence[str]) -> int:
     parser.add_argument("--again", action="store_true", help="measure what is finished already")
     parser.add_argument("--out", type=Path, default=folder / GATES_FILE, help="[gates.json here]")
     args = parser.parse_args(argv)
+    heed_sigterm()
     try:
         plan = json.loads((folder / PLAN).read_text(encoding="ascii"))
         suite = make_suite(folder, plan, args.engine_args, args.device or device_name(), args.again)

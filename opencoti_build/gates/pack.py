@@ -19,7 +19,7 @@ from opencoti_build.gates.subject import Subject
 from opencoti_build.gates.suite import Suite
 
 # What the runner imports, in the package. None of it needs more than the standard library.
-_CODE = ("__init__.py", "errors.py", "digest.py", "ui.py")
+_CODE = ("__init__.py", "errors.py", "digest.py", "interrupt.py", "ui.py")
 _FROM_SOURCE = ("models/templates",)
 
 
