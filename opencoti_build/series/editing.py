@@ -139,8 +139,11 @@ def refresh(bench: Bench, number: int | None) -> Done | Stop:
 def export(bench: Bench, numbers: Sequence[int] = (), *, force: bool = False) -> Done | Stop:
     """Write the commits of the workspace back; the patches above the open one follow.
 
-    Raises SeriesError ``workspace-missing``, ``workspace-dirty`` and those of
-    ``export_commits``.
+    ``numbers`` name the new commits, oldest first; commits may stand in another order than their
+    numbers as long as the same tree comes out. ``force`` overwrites patch files that changed since
+    the workspace was made. Raises SeriesError ``workspace-missing``, ``workspace-dirty``,
+    ``export-stale``, ``export-changes-tree`` and those of ``read_commits``; nothing is written in
+    any of these cases.
     """
     with bench.hold() as space:
         stamp = _applied(space)

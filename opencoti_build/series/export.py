@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from opencoti_build.digest import sha256_bytes
 from opencoti_build.errors import SeriesError
-from opencoti_build.paths import write_atomic
 from opencoti_build.series.git import Git
 from opencoti_build.series.mail import Mail, render_mail
-from opencoti_build.series.outcome import DoesNotApplyError
 from opencoti_build.series.patch import Patch, patch_from_bytes
-from opencoti_build.series.plan import make_plan
-from opencoti_build.series.series import InvalidSeriesError, Problem, Series, make_series
+from opencoti_build.series.series import InvalidSeriesError, Problem
 from opencoti_build.series.trailers import NAME_TRAILER
 from opencoti_build.series.workspace import Workspace
-from opencoti_build.ui import Ui
 
 _NAME_LINE = re.compile(rf"^{NAME_TRAILER}: (\d{{4}}-[a-z0-9-]+)\n?", re.M)
 _AUTHOR = re.compile(r"author (.*) (\d+) ([+-]\d{4})")
@@ -45,67 +40,6 @@ _DIFF = (
     "--diff-algorithm=myers",
     "--indent-heuristic",
 )
-
-
-@dataclass(frozen=True)
-class Exported:
-    """What an export did, as file names."""
-
-    written: tuple[str, ...]
-    removed: tuple[str, ...]
-    unchanged: tuple[str, ...]
-
-
-def export_commits(
-    workspace: Path,
-    base_commit: str,
-    directory: Path,
-    ui: Ui,
-    *,
-    numbers: Sequence[int] = (),
-    force: bool = False,
-) -> Exported:
-    """Write the commits after ``base_commit`` to ``directory`` and remove dropped patches.
-
-    ``numbers`` name the new commits, oldest first. Commits may stand in another order than their
-    numbers as long as the same tree comes out. ``force`` overwrites patch files that changed
-    since the workspace was made.
-
-    Raises SeriesError ``workspace-dirty``, ``export-unrelated`` (HEAD does not come from the
-    base), ``export-merge`` (a merge commit), ``export-unnamed`` (a new commit without a number),
-    ``export-ambiguous`` (a commit with two names), ``export-numbers`` (more numbers than new
-    commits), ``export-changes-tree``, ``export-stale``, and InvalidSeriesError or
-    DoesNotApplyError for what the patches would be. Nothing is written in any of these cases.
-    """
-    space = Workspace(workspace)
-    with space.hold():
-        state = space.state()
-        if state.dirty:
-            raise SeriesError(
-                "workspace-dirty",
-                "the workspace has edits that are not committed",
-                context={"files": ", ".join(state.dirty[:10])},
-                hint="commit them first",
-            )
-        patches = read_commits(space.git, base_commit, directory, numbers)
-        series = make_series(directory, patches)
-        if [patch.number for patch in patches] != [patch.number for patch in series.patches]:
-            series = _reorder(space, series, base_commit, state.tree, directory, ui)
-        new = {patch.path.name: patch.data for patch in series.patches}
-        old = {path.name: path.read_bytes() for path in sorted(directory.glob("*.patch"))}
-        if not force:
-            check_stale(space, old, new)
-        for name in new:
-            if old.get(name) != new[name]:
-                write_atomic(directory / name, new[name])
-        for name in old.keys() - new.keys():
-            (directory / name).unlink()
-        space.note_export({name: sha256_bytes(data) for name, data in new.items()})
-    return Exported(
-        tuple(name for name in new if old.get(name) != new[name]),
-        tuple(sorted(old.keys() - new.keys())),
-        tuple(name for name in new if old.get(name) == new[name]),
-    )
 
 
 def render_commit(git: Git, commit: str, diff: bytes | None = None) -> tuple[str | None, Mail]:
@@ -176,7 +110,10 @@ def read_commits(
 ) -> list[Patch]:
     """The commits after ``base_commit`` as patches of ``directory``, oldest first.
 
-    Raises SeriesError as ``export_commits`` does, except for order, stale files and edits.
+    ``numbers`` name the new commits, oldest first. Raises SeriesError ``export-unrelated`` (``top``
+    does not come from the base), ``export-merge`` (a merge commit), ``export-unnamed`` (a new
+    commit without a number), ``export-ambiguous`` (a commit with two names), ``export-numbers``
+    (more numbers than new commits), and InvalidSeriesError for what the patches would be.
     """
     commits = _commits(git, base_commit, top)
     diffs = read_diffs(git, base_commit, top)
@@ -201,24 +138,6 @@ def read_commits(
     if problems:
         raise InvalidSeriesError(tuple(problems))
     return patches
-
-
-def _reorder(
-    space: Workspace, series: Series, base_commit: str, tree: str, directory: Path, ui: Ui
-) -> Series:
-    """Replay the patches in the order of their numbers; the tree has to stay the same."""
-    git = space.planning_git()
-    plan = make_plan(series, git.text("rev-parse", f"{base_commit}^{{tree}}"), git, ui)
-    if not plan.good:
-        raise DoesNotApplyError(plan.statuses)
-    if plan.tree != tree:
-        raise SeriesError(
-            "export-changes-tree",
-            "in the order of their numbers the patches give another tree",
-            context={"workspace": tree, "patches": plan.tree},
-            hint="reorder the commits, or choose other numbers",
-        )
-    return make_series(directory, read_commits(git, base_commit, directory, (), plan.top))
 
 
 def check_stale(space: Workspace, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from opencoti_build.cli.main import main
 from opencoti_build.errors import SeriesError
 from opencoti_build.series.apply import Applied, apply_series
 from opencoti_build.series.check import check_series
@@ -18,6 +19,7 @@ from opencoti_build.ui import Ui
 from tests.lib.series import PatchMaker, make_store
 
 UI = Ui(quiet=True)
+Run = Callable[..., tuple[int, str, str]]
 
 
 def text(count: int, **changes: str) -> bytes:
@@ -154,3 +156,28 @@ def pin(bench: Bench, name: str, tree: str) -> None:
     known = bench.objects / "refs/trees" / tree
     known.parent.mkdir(exist_ok=True)
     known.write_text(f"{tree}\n")
+
+
+@pytest.fixture
+def run(bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run ``opencoti-build series ARGS`` with a real pin and cache; exit code, stdout, stderr."""
+    cache = bench.root / "cache"
+    cache.mkdir()
+    bench.objects.rename(cache / "objects.git")
+    bench.objects = bench.maker.objects = cache / "objects.git"
+    bench.workspace = cache / "workspaces/llama.cpp"
+    (bench.root / "recipes").mkdir()
+    monkeypatch.setenv("OPENCOTI_BUILD_PROJECT", str(bench.root))
+    monkeypatch.setenv("OPENCOTI_BUILD_CACHE", str(cache))
+    pin(bench, "llama.cpp", bench.tree)
+
+    def call(*args: str) -> tuple[int, str, str]:
+        code = 0
+        try:
+            main(["series", *args])
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return call

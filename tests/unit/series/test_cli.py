@@ -3,38 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
-import pytest
-
-from opencoti_build.cli.main import main
-from tests.unit.series.conftest import Bench, pin
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run ``opencoti-build series ARGS``; gives exit code, stdout and stderr."""
-    cache = bench.root / "cache"
-    cache.mkdir()
-    bench.objects.rename(cache / "objects.git")
-    bench.objects = cache / "objects.git"
-    (bench.root / "recipes").mkdir()
-    monkeypatch.setenv("OPENCOTI_BUILD_PROJECT", str(bench.root))
-    monkeypatch.setenv("OPENCOTI_BUILD_CACHE", str(cache))
-    pin(bench, "llama.cpp", bench.tree)
-
-    def call(*args: str) -> tuple[int, str, str]:
-        code = 0
-        try:
-            main(["series", *args])
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
+from tests.unit.series.conftest import Bench, Run
 
 
 def test_list(bench: Bench, run: Run) -> None:

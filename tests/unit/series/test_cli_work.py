@@ -4,42 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from opencoti_build.cli.main import main
 from tests.lib.series import write_tree
-from tests.unit.series.conftest import Bench, pin, text
-
-Run = Callable[..., tuple[int, str, str]]
+from tests.unit.series.conftest import Bench, Run, pin, text
 
 
 @pytest.fixture
-def run(bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    cache = bench.root / "cache"
-    cache.mkdir()
-    bench.objects.rename(cache / "objects.git")
-    bench.objects = cache / "objects.git"
-    bench.maker.objects = bench.objects
-    (bench.root / "recipes").mkdir()
-    pin(bench, "llama.cpp", bench.tree)
+def run(bench: Bench, run: Run) -> Run:
+    """As everywhere, with the three patches."""
     bench.add_three()
-    monkeypatch.setenv("OPENCOTI_BUILD_PROJECT", str(bench.root))
-    monkeypatch.setenv("OPENCOTI_BUILD_CACHE", str(cache))
-    bench.workspace = cache / "workspaces/llama.cpp"
-
-    def call(*args: str) -> tuple[int, str, str]:
-        code = 0
-        try:
-            main(["series", *args])
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        out = capsys.readouterr()
-        return code, out.out, out.err
-
-    return call
+    return run
 
 
 def files(root: Path) -> dict[str, bytes]:
