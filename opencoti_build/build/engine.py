@@ -14,6 +14,7 @@ from opencoti_build.build.environment import compiler_environment
 from opencoti_build.build.ninja import NinjaResult, run_logged, run_ninja
 from opencoti_build.build.steps import Step
 from opencoti_build.digest import content_key
+from opencoti_build.errors import BuildError
 from opencoti_build.paths import Cache, locked, write_atomic
 from opencoti_build.targets import System, Target
 from opencoti_build.toolchains.tools import tool
@@ -41,9 +42,11 @@ class _Names:
 
 
 _NAMES = {
-    System.LINUX: _Names("", r"libggml(-[a-z]+\.so\.\d+|\.so\.\d+|-cpu-.+\.so)", "$ORIGIN", "-s"),
+    System.LINUX: _Names(
+        "", r"libggml(-[a-z]+\.so\.\d+|\.so\.\d+|-cpu(-.+)?\.so)", "$ORIGIN", "-s"
+    ),
     System.MACOS: _Names(
-        "", r"libggml(-[a-z]+\.\d+\.dylib|\.\d+\.dylib|-cpu-.+\.so)", "@loader_path", "-s"
+        "", r"libggml(-[a-z]+\.\d+\.dylib|\.\d+\.dylib|-cpu(-.+)?\.so)", "@loader_path", "-s"
     ),
     System.WINDOWS: _Names(
         ".exe",
@@ -148,7 +151,7 @@ class EngineBuilder:
     ) -> NinjaResult:
         """Build ``goals`` and copy the programs and their modules into ``output``.
 
-        Raises BuildError ``configure-failed`` or ``compile-failed``.
+        Raises BuildError ``configure-failed``, ``compile-failed`` or ``engine-without-cpu-code``.
         """
         with locked(self.cache, f"build-{self.folder.name}"):
             env = self._environment()
@@ -244,9 +247,12 @@ class EngineBuilder:
             name = program_name(self.spec.target, goal)
             _copy(binaries / name, output / name, 0o755)
         library = re.compile(_NAMES[self.spec.target.system].library)
-        for path in sorted(binaries.iterdir()):
-            if library.fullmatch(path.name):
-                _copy(path.resolve(), output / path.name, 0o755)
+        names = [path.name for path in sorted(binaries.iterdir()) if library.fullmatch(path.name)]
+        if not any("ggml-cpu" in name for name in names):
+            # It would start, and fail with the first model.
+            raise BuildError("engine-without-cpu-code", f"no CPU module among {', '.join(names)}")
+        for name in names:
+            _copy((binaries / name).resolve(), output / name, 0o755)
 
 
 def _copy(source: Path, target: Path, mode: int) -> None:

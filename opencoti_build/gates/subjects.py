@@ -25,6 +25,9 @@ from opencoti_build.recipe import TargetRecipe
 from opencoti_build.targets import FACTS
 from opencoti_build.toolchains.zig import zig_toolchain
 
+# Raise it when this module changes what it puts out for the same inputs.
+STEP_VERSION = 2
+
 SERVER = "llama-server"
 _PROBE_SOURCE = Path(__file__).parent / "probe"
 _SERVERS = {BASE: (SERVER,), PATCHED: (ENGINE, "--server")}
@@ -54,7 +57,8 @@ class SubjectSpec(EngineSpec):
 
     def step(self) -> Step:
         """The build of this subject, with everything that can change it."""
-        inputs = {**super().step().inputs, "goals": list(self.goals), "probe": self.probe}
+        own = {"goals": list(self.goals), "probe": self.probe, "subject_version": STEP_VERSION}
+        inputs = {**super().step().inputs, **own}
         return Step(f"gate {self.subject}", inputs)
 
 
