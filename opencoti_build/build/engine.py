@@ -160,7 +160,7 @@ class EngineBuilder:
     def _environment(self) -> dict[str, str]:
         """The closed environment of compilers, and what the wrappers and CMake read."""
         toolchain = self.spec.toolchain
-        env = compiler_environment(self.cache, "clang", toolchain.to_key(), "5G")
+        env = compiler_environment(self.cache.ccache, self.cache, "clang", toolchain.to_key(), "5G")
         relative = os.path.relpath(self.workspace, self.folder)
         env.update(
             {

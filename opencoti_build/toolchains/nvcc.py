@@ -32,11 +32,12 @@ _CXX_NAMES = ("g++", "g++-14", "g++-13", "g++-12", "g++-11")
 
 @dataclass(frozen=True)
 class HostCxx:
-    """The C++ compiler for host code: its version and its static C++ library."""
+    """The C++ compiler for host code, with its static C++ library and its objcopy."""
 
     path: Path
     version: str
     library: Path
+    objcopy: Path
 
 
 @dataclass(frozen=True)
@@ -143,11 +144,13 @@ def _find_host() -> HostCxx:
     for name in _CXX_NAMES:
         if path := shutil.which(name):
             library = Path(_output(path, "-print-file-name=libstdc++.a"))
-            if library.is_file():
-                return HostCxx(Path(path), _output(path, "-dumpfullversion"), library.resolve())
+            objcopy = shutil.which(_output(path, "-print-prog-name=objcopy"))
+            if library.is_file() and objcopy:
+                version = _output(path, "-dumpfullversion")
+                return HostCxx(Path(path), version, library.resolve(), Path(objcopy))
     raise BuildError(
         "host-compiler-missing",
-        "nvcc needs g++ with its static C++ library for host code",
+        "nvcc needs g++ with its static C++ library and binutils for host code",
         hint="install g++ with the system's package manager",
     )
 

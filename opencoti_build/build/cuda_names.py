@@ -1,0 +1,53 @@
+"""Host code and device code of a file were compiled apart: do they name the same things?
+
+Host code finds its kernels by name when the library is loaded. Names of internal ones have a
+module id in them, which has to be the same in every compilation of the file.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+from opencoti_build.errors import BuildError
+
+_KERNEL = re.compile(rb"\.entry\s+([\w$]+)")
+_MODULE = re.compile(rb"_(?:INTERNAL|GLOBAL__N_)_([0-9a-f]{8})_")
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+
+
+def check_names(folder: Path, host: str, device: Mapping[str, str]) -> None:
+    """Compare an object (with its throw-away device code as PTX text) and the cubins of a file.
+
+    Raises BuildError ``cuda-names-differ``.
+    """
+    body = (folder / host).read_bytes()
+    wanted, modules = set(_KERNEL.findall(body)), set(_MODULE.findall(body))
+    for arch, name in device.items():
+        data = (folder / name).read_bytes()
+        missing = sorted(wanted - _kernels(data))
+        other = sorted(set(_MODULE.findall(data)) - modules)
+        if missing or other:
+            kind, first = ("kernel", missing[0]) if missing else ("module", other[0])
+            raise BuildError(
+                "cuda-names-differ",
+                f"host and device code of {host} do not fit together",
+                context={"architecture": arch, kind: first.decode()},
+                hint=f"remove {folder} and build again; report it if that does not help",
+            )
+
+
+def _kernels(cubin: bytes) -> set[bytes]:
+    """The kernels of an ELF file: what its sections .text.* are for."""
+    try:
+        header = _HEADER.unpack_from(cubin)
+        start, size, count, names = header[6], header[11], header[12], header[13]
+        rows = [_SECTION.unpack_from(cubin, start + size * number) for number in range(count)]
+        table = cubin[rows[names][4] : rows[names][4] + rows[names][5]]
+    except (struct.error, IndexError):
+        return set()
+    found = (table[row[0] : table.find(b"\0", row[0])] for row in rows)
+    return {name[6:] for name in found if name.startswith(b".text.")}
