@@ -20,7 +20,7 @@ from opencoti_build.build import cuda_files, measure
 from opencoti_build.build.cuda_files import CudaFile, CudaFiles
 from opencoti_build.build.cuda_names import check_names
 from opencoti_build.build.diagnostics import build_failure
-from opencoti_build.build.environment import compiler_environment
+from opencoti_build.build.environment import CUDA_OBJECTS, compiler_environment
 from opencoti_build.build.memory import (
     HEAVY,
     UNKNOWN,
@@ -173,7 +173,7 @@ class CudaBuilder:
 
     def _environment(self) -> dict[str, str]:
         key = self.spec.nvcc.to_key()
-        env = compiler_environment(self.cache.ccache_cuda, self.cache, "nvcc", key, "20G")
+        env = compiler_environment(self.cache.ccache_cuda, self.cache, "nvcc", key, CUDA_OBJECTS)
         # Every call says which headers it read, so none is preprocessed only to look it up.
         env |= {"CCACHE_DEPEND": "1", SOURCE_ENV: str(self.workspace.resolve())}
         return {**env, **self.spec.zig.environment(self.cache.toolchains)}

@@ -8,6 +8,8 @@ from pathlib import Path
 from opencoti_build.digest import content_key
 from opencoti_build.paths import Cache
 
+ENGINE_OBJECTS, CUDA_OBJECTS = "5G", "20G"
+"""How large ccache's two folders may become."""
 _PASSED = ("HOME", "PATH", "TMPDIR", "LANG", "TERM")
 
 

@@ -67,7 +67,7 @@ def find_limits(peaks: Iterable[int], jobs: int, memory: int) -> Limits:
         if at_once < 1:
             break
         time = max(total / count, heavy / at_once)
-        if time < best_time:
+        if time <= best_time:
             best, best_time = Limits(count, at_once), time
     return best
 
