@@ -99,7 +99,7 @@ def prune(
                 _prune_objects(cache, name, max_size, older_than)
         else:
             _prune_folders(cache, name, max_size, older_than)
-        lost[name] = before - measure(cache.root / name)[1]
+        lost[name] = max(before - measure(cache.root / name)[1], 0)
     return lost
 
 

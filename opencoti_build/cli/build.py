@@ -75,6 +75,7 @@ def cuda(context: BuildContext, arch: tuple[str, ...], out: Path | None, as_json
     from opencoti_build.digest import sha256_file
     from opencoti_build.errors import UsageError
     from opencoti_build.recipe import check_architectures
+    from opencoti_build.verify.gpu import code_sizes
 
     context = context.with_cuda()
     recipe, library = context.cuda_libraries[0]
@@ -87,11 +88,14 @@ def cuda(context: BuildContext, arch: tuple[str, ...], out: Path | None, as_json
         with atomic_path(out / path.name, 0o755) as temporary:
             shutil.copyfile(path, temporary)
         path = out / path.name
+    sizes = code_sizes(path)
     row = {"architectures": list(names), "file": str(path), "size": path.stat().st_size,
-           "sha256": sha256_file(path)}  # fmt: skip
+           "sha256": sha256_file(path), "architecture_sizes": sizes}  # fmt: skip
     if as_json:
         print_json(row)
         return
+    for name, size in sizes.items():
+        click.echo(f"device code {name}  {size / 1e6:.1f} MB")
     click.echo(f"{' '.join(names)}  {path.stat().st_size / 1e6:.1f} MB  {path}")
 
 

@@ -32,6 +32,7 @@ from opencoti_build.release.host import Host, inner_facts, make_host, target_fil
 from opencoti_build.release.manifest import FORMAT, check, render
 from opencoti_build.release.notes import build_info
 from opencoti_build.toolchains.nvcc import find_nvcc
+from opencoti_build.verify.gpu import code_sizes
 
 MANIFEST = "MANIFEST.json"
 SUMS = "SHA256SUMS"
@@ -176,6 +177,7 @@ def _library(made: Made) -> dict[str, object] | None:
         **_entry(made.variant.entries[0]),
         "file": file,
         "architectures": list(made.library.architectures),
+        "architecture_sizes": code_sizes(made.library.path),
     }
 
 
