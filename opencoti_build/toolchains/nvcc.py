@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from opencoti_build.digest import content_key, sha256_file
+from opencoti_build.digest import content_key, sha256_bytes, sha256_file
 from opencoti_build.errors import BuildError
 
 OLDEST = (12, 9)
@@ -24,9 +24,12 @@ USUAL = Path("/usr/local/cuda")
 """Where NVIDIA's own packages install it."""
 # What decides about the bytes of device code; the same files give the same code wherever they lie.
 _PROGRAMS = ("bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc")
+# Headers of the three packages whose code is compiled in; they state their versions.
+_HEADERS = ("cuda_runtime_api.h", "crt/host_config.h", "cub/version.cuh")
 _LIBRARIES = ("lib", "lib64", "targets/x86_64-linux/lib")
 _HINT = "run: pip install 'opencoti-build[cuda]', or install CUDA 12.9 or newer and set CUDA_HOME"
 _VERSION = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
+_RUNTIME_VERSION = re.compile(r"#define\s+CUDART_VERSION\s+(\d+)")
 _CXX_NAMES = ("g++", "g++-14", "g++-13", "g++-12", "g++-11")
 
 
@@ -71,11 +74,59 @@ class NvccToolchain:
         return tuple(self.root / place for place in places if (self.root / place).is_dir())
 
     def to_key(self) -> dict[str, object]:
-        """What of the toolchain can change a build's output."""
-        runtime = sha256_file(self.runtime)
+        """What of the toolchain can change a build's output, wherever it lies.
+
+        Raises BuildError ``cuda-runtime-missing`` or ``nvcc-incomplete``.
+        """
         host = {"version": self.host.version, "library": sha256_file(self.host.library)}
-        return {"version": self.version, "identity": self.identity, "runtime": runtime,
-                "host": host}  # fmt: skip
+        return {"version": self.version, "identity": self.identity, "headers": self._headers(),
+                "runtime": sha256_file(self.runtime), "host": host}  # fmt: skip
+
+    def facts(self) -> list[dict[str, str]]:
+        """What MANIFEST.json says: the compilers, and the runtime that is linked in."""
+        version = _RUNTIME_VERSION.search(self._header("cuda_runtime_api.h").decode())
+        number = int(version[1]) if version else 0
+        return [
+            {"name": "nvcc", "version": self.version, "identity": self.identity},
+            {
+                "name": "cuda-runtime",
+                "version": f"{number // 1000}.{number % 1000 // 10}",
+                "identity": sha256_file(self.runtime)[:32],
+            },
+            {
+                "name": "libstdc++",
+                "version": self.host.version,
+                "identity": sha256_file(self.host.library)[:32],
+            },
+        ]
+
+    def license(self) -> bytes:
+        """NVIDIA's licence text, which its runtime travels with.
+
+        Raises BuildError ``cuda-license-missing``.
+        """
+        packages = "nvidia_cuda_runtime-*.dist-info/licenses/License.txt"
+        places = ("EULA.txt", "doc/EULA.txt", f"dist-info/{packages}", f"../../{packages}")
+        for place in places:
+            folder, pattern = self.root, place
+            while pattern.startswith("../"):
+                folder, pattern = folder.parent, pattern[3:]
+            for path in sorted(folder.glob(pattern)):
+                return path.read_bytes()
+        raise BuildError(
+            "cuda-license-missing", f"CUDA in {self.root} has no licence text", hint=_HINT
+        )
+
+    def _headers(self) -> str:
+        """The digest of headers, by their names below the include folders."""
+        return content_key({name: sha256_bytes(self._header(name)) for name in _HEADERS})[:32]
+
+    def _header(self, name: str) -> bytes:
+        paths = (folder / name for folder in self.includes)
+        found = next((path for path in paths if path.is_file()), None)
+        if found is None:
+            raise BuildError("nvcc-incomplete", f"CUDA in {self.root} has no {name}", hint=_HINT)
+        return found.read_bytes()
 
 
 def find_nvcc() -> NvccToolchain:
