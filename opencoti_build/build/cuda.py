@@ -34,7 +34,7 @@ from opencoti_build.build.steps import Step
 from opencoti_build.errors import BuildError
 from opencoti_build.paths import Cache, locked, write_atomic
 from opencoti_build.toolchains.nvcc import NvccToolchain
-from opencoti_build.toolchains.nvcc_calls import SOURCE_ENV, write_calls
+from opencoti_build.toolchains.nvcc_calls import LAYOUT, SOURCE_ENV, write_calls
 from opencoti_build.toolchains.tools import tool
 from opencoti_build.toolchains.zig import ZigToolchain
 from opencoti_build.ui import Ui
@@ -81,6 +81,7 @@ class CudaSpec:
                 "tree": self.tree,
                 "architectures": list(self.architectures),
                 "nvcc": self.nvcc.to_key(),
+                "calls": LAYOUT,
                 "zig": self.zig.to_key(),
                 "flags": list(cuda_files.KEY),
             },
@@ -172,7 +173,7 @@ class CudaBuilder:
         return peaks
 
     def _environment(self) -> dict[str, str]:
-        key = self.spec.nvcc.to_key()
+        key = {**self.spec.nvcc.to_key(), "calls": LAYOUT}
         env = compiler_environment(self.cache.ccache_cuda, self.cache, "nvcc", key, CUDA_OBJECTS)
         # Every call says which headers it read, so none is preprocessed only to look it up.
         env |= {"CCACHE_DEPEND": "1", SOURCE_ENV: str(self.workspace.resolve())}

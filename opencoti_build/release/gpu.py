@@ -12,7 +12,6 @@ from opencoti_build.pack.variant import GpuLibrary
 from opencoti_build.paths import atomic_path, write_atomic
 from opencoti_build.recipe import VariantRecipe
 from opencoti_build.release.licenses import gpu_license_entries
-from opencoti_build.toolchains.nvcc import find_nvcc
 
 
 def find_library(
@@ -30,7 +29,8 @@ def find_library(
         return None
     for target, cuda in context.cuda_libraries:
         if cuda.component == variant.component:
-            path, nvcc = pipeline.cuda(target, cuda.architectures), find_nvcc()
+            path = pipeline.cuda(target, cuda.architectures)
+            nvcc = pipeline.nvcc(target.target)
             licenses, facts = tuple(gpu_license_entries(nvcc)), tuple(nvcc.facts())
             return GpuLibrary(variant.embed, path, cuda.architectures, licenses, facts)
     context.ui.info(f"{name} is made without {variant.embed}: no {variant.component}")

@@ -22,8 +22,9 @@ from opencoti_build.toolchains.nvcc import NvccToolchain
 
 SOURCE_ENV = "OPENCOTI_SOURCE"
 
-# Raise it when the scripts change.
-_LAYOUT = 2
+LAYOUT = 3
+"""Raise it when the scripts change: it is part of what compiled objects are kept under."""
+
 _FRONT_ENDS = ("bin/cudafe++", "nvvm/bin/cicc")
 _FRONT_END = """\
 #!/bin/sh
@@ -53,7 +54,7 @@ PROGRAMS = {"nvcc": "bin/nvcc", "device": "device/nvcc", "fatbinary": "bin/fatbi
 def write_calls(nvcc: NvccToolchain, cache: Cache) -> Path:
     """The folder for ``nvcc``, made again when the compiler lies elsewhere than it did."""
     folder = cache.toolchains / f"nvcc-{nvcc.identity[:12]}"
-    text = f"{_LAYOUT} {nvcc.root}\n"
+    text = f"{LAYOUT} {nvcc.root}\n"
     marker = folder / "made-for"
     with locked(cache, folder.name):
         if not (marker.is_file() and marker.read_text() == text):

@@ -18,7 +18,6 @@ from opencoti_build.gates.result import Result
 from opencoti_build.paths import Cache, find_project
 from opencoti_build.recipe import Toolchain, load_recipe
 from opencoti_build.release import folder as module
-from opencoti_build.release import gpu
 from opencoti_build.release.gpu import find_library
 from opencoti_build.release.host import Host
 from opencoti_build.release.manifest import check
@@ -96,7 +95,7 @@ def test_the_library_is_embedded_and_published(
         module.make_release(pipeline, tmp_path / "dist")
     assert caught.value.reason == "nvcc-missing" and not (tmp_path / "dist").exists()
     monkeypatch.setattr(module, "find_nvcc", lambda: None)
-    monkeypatch.setattr(gpu, "find_nvcc", lambda: fake_cuda.install(tmp_path / "cuda"))
+    pipeline.nvcc = lambda target: fake_cuda.install(tmp_path / "cuda")
     release = module.make_release(pipeline, tmp_path / "dist")
     assert asked == [recipe.architectures]
     (row,) = release.manifest["artifacts"]  # type: ignore[misc]
@@ -129,9 +128,7 @@ def test_the_library_is_embedded_and_published(
     assert found["release entries"].ok and found["release host"].ok and found["entries"].ok
 
 
-def test_a_library_that_cannot_be_built_yet_is_left_out(
-    pipeline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_cannot_be_built_yet_is_left_out(pipeline: Any, tmp_path: Path) -> None:
     """The recipe has one for aarch64 too; the one for x86_64 is built all the same."""
     context = pipeline.context
     both = context.recipe.select(("x86_64-linux", "aarch64-linux"))
@@ -147,7 +144,7 @@ def test_a_library_that_cannot_be_built_yet_is_left_out(
     pipeline.context = replace(context, targets=both)
     assert found(pipeline) == {}
     pipeline.context = pipeline.context.with_cuda()
-    monkeypatch.setattr(gpu, "find_nvcc", lambda: fake_cuda.install(tmp_path / "cuda"))
+    pipeline.nvcc = lambda target: fake_cuda.install(tmp_path / "cuda")
     assert found(pipeline) == {"-x86_64.llamafile": "x86_64-linux.so"}
 
 
