@@ -5,8 +5,8 @@ host; a third call joins them to the object that one nvcc call for all architect
 made. So a further architecture compiles its own device code only (and host code, which knows the
 list of architectures), and a call needs memory for one architecture at a time.
 
-nvcc has no switch for host code alone. Its device code is made for one old architecture without
-optimising, and joining puts the real code in its place.
+nvcc has no switch for host code alone: it only looks at the device code then, for one old
+architecture, and joining puts the real code where that is empty.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ _DEFINES = (
 )
 _FLAGS = ("-std=c++17", "-O3", "-use_fast_math", "-extended-lambda",
           "-Xcompiler=-fPIC,-g0,-ffile-prefix-map={tree}/=")  # fmt: skip
-# Of device code that is thrown away: every supported CUDA knows this architecture.
-_HOST_FLAGS = ("--generate-code=arch=compute_75,code=[compute_75]", "-Xcicc=-O0",
-               "-compress-mode=none")  # fmt: skip
+# Every supported CUDA knows this architecture.
+_HOST_FLAGS = ("--generate-code=arch=compute_75,code=[compute_75]", "-fdevice-syntax-only")
 _PACK_FLAGS = ("-64", "--compress-mode=size")
 KEY = (*_FLAGS, *_DEFINES, *_HOST_FLAGS, *_PACK_FLAGS)
 """What of this module is part of the library's content key."""

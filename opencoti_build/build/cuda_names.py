@@ -13,25 +13,24 @@ from pathlib import Path
 
 from opencoti_build.errors import BuildError
 
-_KERNEL = re.compile(rb"\.entry\s+([\w$]+)")
 _MODULE = re.compile(rb"_(?:INTERNAL|GLOBAL__N_)_([0-9a-f]{8})_")
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 
 
 def check_names(folder: Path, host: str, device: Mapping[str, str]) -> None:
-    """Compare an object (with its throw-away device code as PTX text) and the cubins of a file.
+    """Compare the object of host code with the cubins of a file, all in ``folder``.
 
     Raises BuildError ``cuda-names-differ``.
     """
     body = (folder / host).read_bytes()
-    wanted, modules = set(_KERNEL.findall(body)), set(_MODULE.findall(body))
+    strings, modules = set(body.split(b"\0")), set(_MODULE.findall(body))
     for arch, name in device.items():
         data = (folder / name).read_bytes()
-        missing = sorted(wanted - _kernels(data))
+        unknown = sorted(_kernels(data) - strings)
         other = sorted(set(_MODULE.findall(data)) - modules)
-        if missing or other:
-            kind, first = ("kernel", missing[0]) if missing else ("module", other[0])
+        if unknown or other:
+            kind, first = ("kernel", unknown[0]) if unknown else ("module", other[0])
             raise BuildError(
                 "cuda-names-differ",
                 f"host and device code of {host} do not fit together",

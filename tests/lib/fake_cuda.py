@@ -2,7 +2,7 @@
 
 ``install`` lays it out like CUDA. Its nvcc reads ``__global__ void NAME`` and ``#include "…"`` in
 the source, writes a depfile, and puts out an ELF file with a section for each kernel, or an
-object with their names. Each call is a line of ``calls.log``: ``device sm_90 one.cu``.
+object with their names; with ``// other names`` in the source the two differ. Each call is a line of ``calls.log``: ``device sm_90 one.cu``.
 """
 
 from __future__ import annotations
@@ -81,16 +81,18 @@ def nvcc(arguments: list[str], root: str) -> int:
         log.write(f"{'device' if device else 'host'} {code} {source.name}\n")
     digest = hashlib.sha256(f"{code} {text}".encode()).digest()
     if device:
+        if "// other names" in text:
+            kernels = [f"{name}_other" for name in kernels]
         output.write_bytes(_elf(kernels, digest))
         return 0
-    entries = "".join(f".entry {name}(" for name in kernels)
+    entries = "\\000".join(["", *kernels, ""])
     functions = "".join(
         f".globl {name}\n{name}: ret\n" for name in re.findall(r"int (ggml_backend_\w+)\(", text)
     )
     assembly = (
-        f'.section .nv_fatbin,"a"\n.align 8\nfatbinData: .ascii "{entries}"\n'
+        f'.section .nv_fatbin,"a"\n.align 8\nfatbinData: .quad 0\n'
         f'.section .nvFatBinSegment,"aw"\n.align 8\n.quad 0x466243b1, fatbinData, 0\n'
-        f'.data\n.ascii "{digest.hex()}"\n.text\n{functions}'
+        f'.data\n.ascii "{entries}{digest.hex()}"\n.text\n{functions}'
     )
     subprocess.run(["gcc", "-c", "-x", "assembler", "-", "-o", str(output)],
                    input=assembly, text=True, check=True)  # fmt: skip
