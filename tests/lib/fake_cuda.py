@@ -2,7 +2,8 @@
 
 ``install`` lays it out like CUDA. Its nvcc reads ``__global__ void NAME`` and ``#include "…"`` in
 the source, writes a depfile, and puts out an ELF file with a section for each kernel, or an
-object with their names; with ``// other names`` in the source the two differ. Each call is a line of ``calls.log``: ``device sm_90 one.cu``.
+object with their names; with ``// other names`` in the source the two differ. Each call is a line
+of ``calls.log``: ``device sm_90 one.cu``.
 """
 
 from __future__ import annotations
