@@ -12,11 +12,13 @@ import pytest
 
 from opencoti_build.build import cuda
 from opencoti_build.build.cuda import CudaBuilder, CudaSpec
-from opencoti_build.errors import BuildError
-from opencoti_build.paths import Cache, find_cache
+from opencoti_build.errors import BuildError, SourceError
+from opencoti_build.paths import Cache, find_cache, find_project
+from opencoti_build.sources.context import FetchContext
 from opencoti_build.targets import Target
-from opencoti_build.toolchains.nvcc import HostCxx, NvccToolchain, find_nvcc
+from opencoti_build.toolchains.nvcc import HostCxx, NvccToolchain
 from opencoti_build.toolchains.nvcc_calls import SOURCE_ENV, write_calls
+from opencoti_build.toolchains.nvcc_cross import cuda_toolchain
 from opencoti_build.toolchains.zig import zig_toolchain
 from opencoti_build.verify.gpu import check_library
 from tests.lib.single_file import QUIET, compile_c
@@ -48,10 +50,11 @@ __global__ void wide() {
 """
 
 
-def toolchain() -> NvccToolchain:
+def toolchain(target: Target = Target.X86_64_LINUX) -> NvccToolchain:
+    context = FetchContext(find_cache(), QUIET, offline=True)
     try:
-        return find_nvcc()
-    except BuildError as error:
+        return cuda_toolchain(target, find_project().vendor, context)
+    except (BuildError, SourceError) as error:
         pytest.skip(error.message)
 
 
@@ -175,3 +178,36 @@ def test_joined_objects_are_those_of_one_call_in_every_folder(tmp_path: Path) ->
     )  # fmt: skip
     for name in (".nv_fatbin", ".text", ".data", ".nvFatBinSegment"):
         assert section(once, name) == section(objects[0], name), name
+
+
+def test_a_library_for_arm_is_cross_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled and linked; where qemu is there, its C++ code runs (device code never)."""
+    nvcc = toolchain(Target.AARCH64_LINUX)
+    monkeypatch.setenv("ZIG_GLOBAL_CACHE_DIR", str(find_cache().toolchains / "zig-cache"))
+    tree(tmp_path / "tree")
+    zig = zig_toolchain(Target.AARCH64_LINUX, "2.28")
+    compiler = zig.write_wrappers(tmp_path / "wrappers").cc
+    base = tmp_path / "libggml-base.so.0"
+    (tmp_path / "base.c").write_text('const char *module_name(void) { return "base"; }\n')
+    (tmp_path / "main.c").write_text(
+        "int ggml_backend_score(void);\nint main(void) { return ggml_backend_score(); }\n"
+    )
+
+    def compile_arm(*arguments: object) -> None:
+        command = [str(item) for item in (compiler, "-O2", *arguments)]
+        subprocess.run(command, check=True, cwd=tmp_path)
+
+    compile_arm("-shared", "-fPIC", f"-Wl,-soname,{base.name}", "base.c", "-o", base)
+    spec = CudaSpec("0" * 40, ("110f", "121a"), nvcc, zig)
+    made = CudaBuilder(spec, tmp_path / "tree", Cache(tmp_path / "cache"), QUIET)
+    assert made.build(base, tmp_path, 1, lambda *_: None).compiled == 3
+    library = tmp_path / cuda.LIBRARY
+    rows = [{"architectures": ["110f", "121a"]}]
+    findings = list(check_library(library.read_bytes(), rows))
+    assert [finding.reason for finding in findings if finding.reason] == []
+    assert any("aarch64" in finding.message.lower() for finding in findings)
+    sysroot = Path("/usr/aarch64-linux-gnu")
+    if shutil.which("qemu-aarch64") and (sysroot / "lib").is_dir():
+        compile_arm("main.c", library, base, "-Wl,-rpath,$ORIGIN", "-o", "main")
+        command = ["qemu-aarch64", "-L", str(sysroot), str(tmp_path / "main")]
+        assert subprocess.run(command).returncode == 4
