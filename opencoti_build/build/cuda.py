@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from opencoti_build.build import cuda_files, measure
+from opencoti_build.build import cuda_files, join, measure
 from opencoti_build.build.cuda_files import CudaFile, CudaFiles
 from opencoti_build.build.cuda_names import check_names
 from opencoti_build.build.diagnostics import build_failure
@@ -143,9 +143,10 @@ class CudaBuilder:
                 f"memory ({memory / 1e9:.0f} GB) has room for {limits.jobs} CUDA compilers, "
                 f"{limits.heavy} of the {len(heavy)} large ones"
             )
-        script = [sys.executable, "-I", "-S", str(measure.__file__)]
+        python = [sys.executable, "-I", "-S"]
         programs = {
-            "measure": shlex.join(script),
+            "measure": shlex.join([*python, str(measure.__file__)]),
+            "join": shlex.join([*python, str(join.__file__)]),
             "ccache": shlex.quote(str(tool("ccache").path)),
             "objcopy": str(self.spec.nvcc.host.objcopy),
         }

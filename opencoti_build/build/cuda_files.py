@@ -1,7 +1,7 @@
 """What ninja does for the CUDA library: the calls of each source file.
 
-A source file is compiled once for each GPU architecture, to device code alone, and once for the
-host; a third call joins them to the object that one nvcc call for all architectures would have
+A source file is compiled once for each GPU architecture, to packed device code alone, and once for
+the host; a third call joins them to the object that one nvcc call for all architectures would have
 made. So a further architecture compiles its own device code only (and host code, which knows the
 list of architectures), and a call needs memory for one architecture at a time.
 
@@ -52,14 +52,14 @@ _FLAGS = ("-std=c++17", "-O3", "-use_fast_math", "-extended-lambda",
           "-Xcompiler=-fPIC,-g0,-ffile-prefix-map={tree}/=")  # fmt: skip
 # Every supported CUDA knows this architecture.
 _HOST_FLAGS = ("--generate-code=arch=compute_75,code=[compute_75]", "-fdevice-syntax-only")
-_PACK_FLAGS = ("-64", "--compress-mode=size")
-KEY = (*_FLAGS, *_DEFINES, *_HOST_FLAGS, *_PACK_FLAGS)
+_DEVICE_FLAGS = ("-compress-mode=size",)
+KEY = (*_FLAGS, *_DEFINES, *_HOST_FLAGS, *_DEVICE_FLAGS)
 """What of this module is part of the library's content key."""
 
 # $measure writes the memory that a call took beside its output (build.measure).
 _RULES = """\
 rule device
-  command = $measure $out.peak $ccache $device $flags $arch -MD -MF $out.d -c $in -o $out
+  command = $measure $out.peak $ccache $device $flags $pack $arch -MD -MF $out.d -c $in -o $out
   depfile = $out.d
   deps = gcc
   description = Building CUDA code $out
@@ -69,9 +69,7 @@ rule host
   deps = gcc
   description = Building CUDA object $out
 rule join
-  command = $fatbinary $pack --create=$out.fatbin $images && $
-    $objcopy --update-section .nv_fatbin=$out.fatbin $in $out.new && $
-    rm $out.fatbin && mv $out.new $out
+  command = $join $objcopy $in $out $containers
   description = Joining $out
 """
 
@@ -117,7 +115,7 @@ class CudaFiles:
         for path in self.sources():
             name = path.relative_to(self.workspace / FOLDER).as_posix()
             wanted = ("90a",) if path.name == _HOPPER else self.architectures
-            device = {arch: f"sm_{arch}/{name}.cubin" for arch in wanted}
+            device = {arch: f"sm_{arch}/{name}.fatbin" for arch in wanted}
             found.append(
                 CudaFile(path, f"host-{self._set}/{name}.o", device, f"all-{self._set}/{name}.o")
             )
@@ -147,8 +145,8 @@ class CudaFiles:
         """The text of build.ninja in ``folder``; ``calls`` is the folder of ``nvcc_calls``.
 
         Files of the cache have relative names: absolute ones would be part of what ccache asks
-        for, and of ``__FILE__``. ``programs``: the commands measure, ccache and objcopy. No more
-        than ``depth`` of the outputs ``heavy`` are made at once.
+        for, and of ``__FILE__``. ``programs``: the commands measure, ccache, join and objcopy. No
+        more than ``depth`` of the outputs ``heavy`` are made at once.
         """
         tree, tools = (_relative(path, folder) for path in (self.workspace, calls))
         local = [path.relative_to(nvcc.root) for path in nvcc.includes]
@@ -163,7 +161,7 @@ class CudaFiles:
             **programs,
             **{name: f"{tools}/{path}" for name, path in PROGRAMS.items()},
             "flags": " ".join(flags),
-            "pack": " ".join(_PACK_FLAGS),
+            "pack": " ".join(_DEVICE_FLAGS),
             "host": " ".join([f"-include {self.header}", *_HOST_FLAGS]),
         }
         lines = [f"{name} = {value}" for name, value in values.items()]
@@ -176,13 +174,9 @@ class CudaFiles:
                 lines.append(f"build {output}: device {source}")
                 lines.append(f"  arch = --generate-code=arch=compute_{arch},code=[sm_{arch}]")
                 lines += ["  pool = heavy"] if output in heavy else []
-            images = (
-                f"--image3=kind=elf,sm={arch},file={name}" for arch, name in file.device.items()
-            )
-            lines.append(
-                f"build {file.joined}: join {file.host} | {' '.join(file.device.values())}"
-            )
-            lines.append(f"  images = {' '.join(images)}")
+            containers = " ".join(file.device.values())
+            lines.append(f"build {file.joined}: join {file.host} | {containers}")
+            lines.append(f"  containers = {containers}")
         goals = " ".join(file.joined for file in self.files())
         return "\n".join([*lines, f"default {goals}", ""])
 

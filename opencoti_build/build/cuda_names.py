@@ -15,18 +15,25 @@ from opencoti_build.errors import BuildError
 
 _MODULE = re.compile(rb"_(?:INTERNAL|GLOBAL__N_)_([0-9a-f]{8})_")
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_ELF, _ZSTD = b"\x7fELF", b"\x28\xb5\x2f\xfd"
+# The first entry of a container (verify.fatbin): where its code starts, packed and plain size.
+_FIRST, _START_AT, _PACKED_AT, _SIZE_AT = 16, 4, 16, 56
+_START, _PACKED, _SIZE = struct.Struct("<I"), struct.Struct("<I"), struct.Struct("<Q")
+_MOST_BYTES = 1 << 30
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 
 
 def check_names(folder: Path, host: str, device: Mapping[str, str]) -> None:
-    """Compare the object of host code with the cubins of a file, all in ``folder``.
+    """Compare the object of host code with the containers of a file, all in ``folder``.
+
+    Code that is packed in a way that is not known here is passed over.
 
     Raises BuildError ``cuda-names-differ``.
     """
     body = (folder / host).read_bytes()
     strings, modules = set(body.split(b"\0")), set(_MODULE.findall(body))
     for arch, name in device.items():
-        data = (folder / name).read_bytes()
+        data = _unpack((folder / name).read_bytes())
         unknown = sorted(_kernels(data) - strings)
         other = sorted(set(_MODULE.findall(data)) - modules)
         if unknown or other:
@@ -37,6 +44,24 @@ def check_names(folder: Path, host: str, device: Mapping[str, str]) -> None:
                 context={"architecture": arch, kind: first.decode()},
                 hint=f"remove {folder} and build again; report it if that does not help",
             )
+
+
+def _unpack(container: bytes) -> bytes:
+    """The code of the only entry of a container; empty where it cannot be read."""
+    import zstandard
+
+    try:
+        (start,) = _START.unpack_from(container, _FIRST + _START_AT)
+        (packed,) = _PACKED.unpack_from(container, _FIRST + _PACKED_AT)
+        (size,) = _SIZE.unpack_from(container, _FIRST + _SIZE_AT)
+        code = container[_FIRST + start :]
+        if code.startswith(_ELF):
+            return code
+        if code.startswith(_ZSTD) and size <= _MOST_BYTES:
+            return zstandard.ZstdDecompressor().decompress(code[:packed], max_output_size=size)
+    except (struct.error, zstandard.ZstdError):
+        pass
+    return b""
 
 
 def _kernels(cubin: bytes) -> set[bytes]:

@@ -22,7 +22,7 @@ from opencoti_build.toolchains.nvcc import NvccToolchain
 
 SOURCE_ENV = "OPENCOTI_SOURCE"
 
-LAYOUT = 3
+LAYOUT = 4
 """Raise it when the scripts change: it is part of what compiled objects are kept under."""
 
 _FRONT_ENDS = ("bin/cudafe++", "nvvm/bin/cicc")
@@ -42,13 +42,13 @@ _DEVICE = """\
 #!/bin/sh
 for a do
   shift
-  [ "$a" = -c ] && a=-cubin
+  [ "$a" = -c ] && a=-fatbin
   set -- "$@" "$a"
 done
 exec "${0%/*}/../bin/nvcc" "$@"
 """
-PROGRAMS = {"nvcc": "bin/nvcc", "device": "device/nvcc", "fatbinary": "bin/fatbinary"}
-"""In the folder; ``device`` is nvcc, but its ``-c`` makes the device code alone, as a cubin."""
+PROGRAMS = {"nvcc": "bin/nvcc", "device": "device/nvcc"}
+"""In the folder; ``device`` is nvcc, but its ``-c`` makes the packed device code alone."""
 
 
 def write_calls(nvcc: NvccToolchain, cache: Cache) -> Path:

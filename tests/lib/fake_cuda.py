@@ -1,9 +1,9 @@
 """A stand-in for CUDA's compiler: quick, with the outputs that the build looks into.
 
 ``install`` lays it out like CUDA. Its nvcc reads ``__global__ void NAME`` and ``#include "…"`` in
-the source, writes a depfile, and puts out an ELF file with a section for each kernel, or an
-object with their names; with ``// other names`` in the source the two differ. Each call is a line
-of ``calls.log``: ``device sm_90 one.cu``.
+the source, writes a depfile, and puts out a container with an ELF file (a section for each
+kernel), or an object with their names; with ``// other names`` in the source the two differ. Each
+call is a line of ``calls.log``: ``device sm_90 one.cu``.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from opencoti_build.toolchains.nvcc import HostCxx, NvccToolchain
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PROGRAMS = {"bin/nvcc": "nvcc", "bin/fatbinary": "fatbinary"}
-_UNUSED = ("bin/cudafe++", "bin/ptxas", "nvvm/bin/cicc")
+_PROGRAMS = {"bin/nvcc": "nvcc"}
+_UNUSED = ("bin/cudafe++", "bin/fatbinary", "bin/ptxas", "nvvm/bin/cicc")
 
 
 def install(root: Path) -> NvccToolchain:
@@ -59,7 +59,9 @@ def nothing(arguments: list[str], root: str) -> int:
 
 
 def nvcc(arguments: list[str], root: str) -> int:
-    """nvcc, for device code (-cubin) or a whole object (-c)."""
+    """nvcc, for device code (-fatbin) or a whole object (-c)."""
+    from tests.lib.cuda import container, entry
+
     source = Path(next(a for a in arguments if a.endswith(".cu")))
     output = Path(arguments[arguments.index("-o") + 1])
     text, read = source.read_text(), [str(source)]
@@ -77,14 +79,15 @@ def nvcc(arguments: list[str], root: str) -> int:
         return 1
     code = next(a for a in arguments if a.startswith("--generate-code=")).split("code=[")[1][:-1]
     kernels = re.findall(r"__global__ void (\w+)", text)
-    device = "-cubin" in arguments
+    device = "-fatbin" in arguments
     with (Path(root) / "calls.log").open("a") as log:
         log.write(f"{'device' if device else 'host'} {code} {source.name}\n")
     digest = hashlib.sha256(f"{code} {text}".encode()).digest()
     if device:
         if "// other names" in text:
             kernels = [f"{name}_other" for name in kernels]
-        output.write_bytes(_elf(kernels, digest))
+        data = _elf(kernels, digest)
+        output.write_bytes(container(entry(code[3:], data + bytes(-len(data) % 8))))
         return 0
     entries = "\\000".join(["", *kernels, ""])
     functions = "".join(
@@ -97,20 +100,6 @@ def nvcc(arguments: list[str], root: str) -> int:
     )
     subprocess.run(["gcc", "-c", "-x", "assembler", "-", "-o", str(output)],
                    input=assembly, text=True, check=True)  # fmt: skip
-    return 0
-
-
-def fatbinary(arguments: list[str], root: str) -> int:
-    """fatbinary: one container with an entry for each cubin."""
-    from tests.lib.cuda import container, entry
-
-    target = next(a for a in arguments if a.startswith("--create=")).split("=", 1)[1]
-    entries = []
-    for image in (a for a in arguments if a.startswith("--image3=")):
-        _, sm, file = image.removeprefix("--image3=").split(",")
-        data = Path(file.split("=")[1]).read_bytes()
-        entries.append(entry(sm.split("=")[1], data + bytes(-len(data) % 8)))
-    Path(target).write_bytes(container(*entries))
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from opencoti_build.build import cuda, cuda_files
+from opencoti_build.build import cuda, cuda_files, join
 from opencoti_build.build.cuda import CudaBuilder, CudaSpec
 from opencoti_build.build.cuda_files import CudaFiles
 from opencoti_build.build.memory import known_peaks
@@ -18,6 +18,7 @@ from opencoti_build.toolchains.nvcc import NvccToolchain
 from opencoti_build.toolchains.zig import zig_toolchain
 from opencoti_build.verify.fatbin import promised, read_containers
 from tests.lib import fake_cuda
+from tests.lib.cuda import code_for, container, entry
 from tests.lib.single_file import QUIET
 
 needs_binutils = pytest.mark.skipif(
@@ -158,7 +159,7 @@ def test_memory_is_learned_and_limits_the_jobs(
     peaks = known_peaks(built.cache)
     assert sorted(peaks) == sorted(f"{kind}/{name}" for kind, name in (
         *(("host", f"{path}.o") for path in ("one.cu", "two.cu", "template-instances/mmq-a.cu")),
-        *(("sm_80", f"{path}.cubin") for path in ("one.cu", "two.cu",
+        *(("sm_80", f"{path}.fatbin") for path in ("one.cu", "two.cu",
                                                   "template-instances/mmq-a.cu")),
     ))  # fmt: skip
     assert all(1 << 20 < peak < 1 << 30 for peak in peaks.values())
@@ -180,3 +181,13 @@ def test_host_code_is_told_of_every_architecture(tmp_path: Path) -> None:
         ["80", "90", "120f"], ["90a"], ["80", "90", "120f"], ["80", "90", "120f"]
     ]  # fmt: skip
     assert "SM90" not in CudaFiles(files.workspace, ("75",)).header_text()
+
+
+def test_containers_are_merged_or_refused() -> None:
+    both = join.merge([code_for("80"), code_for("90a")])
+    assert both == code_for("80", "90a")
+    good = code_for("80")
+    bad = (b"", good[:15], good[:-1], good + b"\0", container(entry("80"), magic=1))
+    for data in (*bad, container(entry("80"), version=2)):
+        with pytest.raises(ValueError):
+            join.merge([good, data])
