@@ -15,6 +15,7 @@ from opencoti_build.errors import BuildError
 
 _MODULE = re.compile(rb"_(?:INTERNAL|GLOBAL__N_)_([0-9a-f]{8})_")
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_ARGUMENTS = b".nv.constant0."
 _ELF, _ZSTD = b"\x7fELF", b"\x28\xb5\x2f\xfd"
 # The first entry of a container (verify.fatbin): where its code starts, packed and plain size.
 _FIRST, _START_AT, _PACKED_AT, _SIZE_AT = 16, 4, 16, 56
@@ -26,9 +27,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 def check_names(folder: Path, host: str, device: Mapping[str, str]) -> None:
     """Compare the object of host code with the containers of a file, all in ``folder``.
 
-    Code that is packed in a way that is not known here is passed over.
-
-    Raises BuildError ``cuda-names-differ``.
+    Code that is packed in a way that is not known here is passed over. Raises BuildError ``cuda-names-differ``.
     """
     body = (folder / host).read_bytes()
     strings, modules = set(body.split(b"\0")), set(_MODULE.findall(body))
@@ -65,7 +64,7 @@ def _unpack(container: bytes) -> bytes:
 
 
 def _kernels(cubin: bytes) -> set[bytes]:
-    """The kernels of an ELF file: what its sections .text.* are for."""
+    """The kernels of an ELF file: each has a section for its arguments."""
     try:
         header = _HEADER.unpack_from(cubin)
         start, size, count, names = header[6], header[11], header[12], header[13]
@@ -74,4 +73,4 @@ def _kernels(cubin: bytes) -> set[bytes]:
     except (struct.error, IndexError):
         return set()
     found = (table[row[0] : table.find(b"\0", row[0])] for row in rows)
-    return {name[6:] for name in found if name.startswith(b".text.")}
+    return {name[len(_ARGUMENTS) :] for name in found if name.startswith(_ARGUMENTS)}

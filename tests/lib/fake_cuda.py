@@ -104,10 +104,10 @@ def nvcc(arguments: list[str], root: str) -> int:
 
 
 def _elf(kernels: list[str], content: bytes) -> bytes:
-    """An ELF file with a section ``.text.<name>`` for each kernel."""
+    """An ELF file with a section ``.nv.constant0.<name>`` for each kernel."""
     names = b"\0"
     rows = []
-    for name in [f".text.{kernel}" for kernel in kernels] + [".shstrtab"]:
+    for name in [f".nv.constant0.{kernel}" for kernel in kernels] + [".shstrtab"]:
         rows.append(len(names))
         names += name.encode() + b"\0"
     names += b"\0" * (-len(names) % 8)
