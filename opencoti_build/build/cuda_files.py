@@ -48,12 +48,21 @@ _DEFINES = (
     "_GNU_SOURCE",
     "_XOPEN_SOURCE=600",
 )
+# CUB and Thrust would put the list of architectures into the names of their kernels, and the parts of
+# a file are compiled for different ones. It is there for programs with several copies of them that
+# see each other's symbols; this library shows none.
+_NAMES = (
+    "CUB_DISABLE_NAMESPACE_MAGIC",
+    "CUB_IGNORE_NAMESPACE_MAGIC_ERROR",
+    "THRUST_DISABLE_ABI_NAMESPACE",
+    "THRUST_IGNORE_ABI_NAMESPACE_ERROR",
+)
 _FLAGS = ("-std=c++17", "-O3", "-use_fast_math", "-extended-lambda",
           "-Xcompiler=-fPIC,-g0,-ffile-prefix-map={tree}/=")  # fmt: skip
 # Every supported CUDA knows this architecture.
 _HOST_FLAGS = ("--generate-code=arch=compute_75,code=[compute_75]", "-fdevice-syntax-only")
 _DEVICE_FLAGS = ("-compress-mode=size",)
-KEY = (*_FLAGS, *_DEFINES, *_HOST_FLAGS, *_DEVICE_FLAGS)
+KEY = (*_FLAGS, *_DEFINES, *_NAMES, *_HOST_FLAGS, *_DEVICE_FLAGS)
 """What of this module is part of the library's content key."""
 
 # $measure writes the memory that a call took beside its output (build.measure).
@@ -154,7 +163,7 @@ class CudaFiles:
         flags = [
             f"-ccbin {nvcc.host.path}",
             *(flag.format(tree=tree) for flag in _FLAGS),
-            *(f"-D{name}" for name in _DEFINES),
+            *(f"-D{name}" for name in (*_DEFINES, *_NAMES)),
             *(f"-I{path}" for path in includes),
         ]
         values = {

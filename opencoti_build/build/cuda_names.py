@@ -27,7 +27,8 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 def check_names(folder: Path, host: str, device: Mapping[str, str]) -> None:
     """Compare the object of host code with the containers of a file, all in ``folder``.
 
-    Code that is packed in a way that is not known here is passed over. Raises BuildError ``cuda-names-differ``.
+    Code that is packed in a way that is not known here is passed over. Raises BuildError
+    ``cuda-names-differ``.
     """
     body = (folder / host).read_bytes()
     strings, modules = set(body.split(b"\0")), set(_MODULE.findall(body))

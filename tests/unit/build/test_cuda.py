@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opencoti_build.build import cuda
+from opencoti_build.build import cuda, cuda_files
 from opencoti_build.build.cuda import CudaBuilder, CudaSpec
 from opencoti_build.errors import BuildError, SourceError
 from opencoti_build.paths import Cache, find_cache, find_project
@@ -24,6 +24,7 @@ from opencoti_build.verify.gpu import check_library
 from tests.lib.single_file import QUIET, compile_c
 
 ONE = """
+#include <cub/block/block_reduce.cuh>
 #include <condition_variable>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,11 @@ extern "C" const char * module_name(void);
 __global__ void scale(float * x) { x[threadIdx.x] *= 2; }
 static __device__ const float table[3] = { 1, 2, 4 };
 static __global__ void twice(float * x, int n) { x[threadIdx.x] *= table[n]; }
+template <typename T> static __global__ void sum(float * x) {
+    __shared__ typename T::TempStorage storage;
+    x[0] = T(storage).Sum(x[threadIdx.x]);
+}
+extern "C" void ggml_backend_sum(float * x) { sum<cub::BlockReduce<float, 32>><<<1, 32>>>(x); }
 extern "C" void ggml_backend_run(float * x) { scale<<<1, 32>>>(x); twice<<<1, 32>>>(x, 2); }
 extern "C" int ggml_backend_score(void) {
     try {
@@ -168,7 +174,8 @@ def test_joined_objects_are_those_of_one_call_in_every_folder(tmp_path: Path) ->
     subprocess.run(
         [
             calls / "bin" / "nvcc", "-std=c++17", "-O3", "-use_fast_math", "-extended-lambda",
-            "-compress-mode=size", "-Xcompiler=-fPIC,-g0", "-include",
+            "-compress-mode=size", "-Xcompiler=-fPIC,-g0", *(f"-D{n}" for n in cuda_files._NAMES),
+            "-include",
             made.folder / made.sources.header,
             *(f"--generate-code=arch=compute_{n},code=[sm_{n}]" for n in ("80", "90")),
             "-c", source, "-o", once,
