@@ -48,9 +48,9 @@ _DEFINES = (
     "_GNU_SOURCE",
     "_XOPEN_SOURCE=600",
 )
-# CUB and Thrust would put the list of architectures into the names of their kernels, and the parts of
-# a file are compiled for different ones. It is there for programs with several copies of them that
-# see each other's symbols; this library shows none.
+# CUB and Thrust would put the list of architectures into the names of their kernels, and the parts
+# of a file are compiled for different lists. It is there for programs with several copies of them
+# that see each other's symbols; this library shows none.
 _NAMES = (
     "CUB_DISABLE_NAMESPACE_MAGIC",
     "CUB_IGNORE_NAMESPACE_MAGIC_ERROR",
