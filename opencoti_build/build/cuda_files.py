@@ -191,4 +191,8 @@ class CudaFiles:
 
 
 def _relative(path: Path, folder: Path) -> str:
-    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+    """``path`` from ``folder``, by the cache's own names where a link does not lead elsewhere."""
+    name = os.path.relpath(path, folder)
+    if (folder / name).resolve() != path.resolve():
+        name = os.path.relpath(path.resolve(), folder.resolve())
+    return Path(name).as_posix()

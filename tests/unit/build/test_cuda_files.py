@@ -143,6 +143,19 @@ def test_another_cache_folder_with_the_same_objects_compiles_nothing(
 
 
 @needs_binutils
+def test_parts_of_the_cache_may_be_links(built: Built, tmp_path: Path) -> None:
+    built("80")
+    (tmp_path / "far" / "away" / "builds").mkdir(parents=True)
+    shutil.rmtree(built.cache.builds)
+    built.cache.builds.symlink_to(tmp_path / "far" / "away" / "builds")
+    assert built("80") != []  # other names, but it finds its files
+    built.cache.builds.unlink()
+    shutil.move(built.cache.toolchains, tmp_path / "far" / "toolchains")
+    built.cache.toolchains.symlink_to(tmp_path / "far" / "toolchains")
+    assert built("80") == []
+
+
+@needs_binutils
 def test_code_that_does_not_fit_together_is_refused(built: Built) -> None:
     built("80")
     built.edit("one.cu", "// other names\n")
