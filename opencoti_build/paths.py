@@ -69,6 +69,11 @@ class Cache:
         return self.root / "ccache"
 
     @property
+    def ccache_cuda(self) -> Path:
+        """ccache's folder for the CUDA library: it is exported, imported and limited alone."""
+        return self.root / "ccache-cuda"
+
+    @property
     def locks(self) -> Path:
         return self.root / "locks"
 

@@ -22,8 +22,10 @@ from opencoti_build.ui import Ui
 if TYPE_CHECKING:
     from opencoti_build.sources.fetch import FetchContext
 
-# What build.cuda can build for; a recipe may name more.
+# The CUDA libraries of a release; a recipe may name more.
 CUDA_TARGETS = (Target.X86_64_LINUX,)
+# What build.cuda can build when it is asked for by name.
+CUDA_TARGETS_APART = (*CUDA_TARGETS, Target.AARCH64_LINUX)
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class BuildContext:
     jobs: int | None = None
     toolchain: Toolchain = Toolchain.ZIG
     cuda: bool = False
+    cuda_targets: tuple[Target, ...] = CUDA_TARGETS
 
     @property
     def workspace(self) -> Path:
@@ -52,11 +55,11 @@ class BuildContext:
     @property
     def cuda_libraries(self) -> tuple[tuple[TargetRecipe, CudaRecipe], ...]:
         """The targets of this run for which a CUDA library can be built, each with its recipe."""
-        known = {item.target: item for item in self.recipe.cuda if item.target in CUDA_TARGETS}
+        known = {item.target: item for item in self.recipe.cuda if item.target in self.cuda_targets}
         return tuple((item, known[item.target]) for item in self.targets if item.target in known)
 
-    def with_cuda(self) -> BuildContext:
-        """The same run with CUDA libraries.
+    def with_cuda(self, targets: tuple[Target, ...] = CUDA_TARGETS) -> BuildContext:
+        """The same run with CUDA libraries, of those of its targets that are in ``targets``.
 
         Raises UsageError ``cuda-needs-zig`` or ``no-cuda-for-targets``.
         """
@@ -66,14 +69,15 @@ class BuildContext:
                 f"the CUDA library is not built with {self.toolchain.value}",
                 hint="use --toolchain zig",
             )
-        if not self.cuda_libraries:
+        context = replace(self, cuda=True, cuda_targets=targets)
+        if not context.cuda_libraries:
             raise UsageError(
                 "no-cuda-for-targets",
                 "no CUDA library can be built for the targets",
                 hint="one of them has to be in the recipe's table cuda, and one of: "
-                + ", ".join(map(str, CUDA_TARGETS)),
+                + ", ".join(map(str, targets)),
             )
-        return replace(self, cuda=True)
+        return context
 
     def fetching(self) -> FetchContext:
         """The same run as the sources package sees it."""

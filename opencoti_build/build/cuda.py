@@ -1,67 +1,51 @@
 """The CUDA library for one set of GPU architectures: compile each file, link with zig.
 
-Objects come from nvcc through ccache, one a source file, driven by ninja, so that an interrupted
-build goes on where it was and an edit compiles what it touches. Linking is done with zig: it
-takes the symbols of an old glibc, whatever the machine has. C++ and CUDA runtime are static.
+Objects come from nvcc through ccache, driven by ninja (``build.cuda_files``), so that an
+interrupted build goes on where it was and an edit compiles what it touches. Linking is done with
+zig: it takes the symbols of an old glibc, whatever the machine has. C++ and CUDA runtime are
+static.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from opencoti_build.build import cuda_files, join, measure
+from opencoti_build.build.cuda_files import CudaFile, CudaFiles
+from opencoti_build.build.cuda_names import check_names
 from opencoti_build.build.diagnostics import build_failure
-from opencoti_build.build.environment import compiler_environment
+from opencoti_build.build.environment import CUDA_OBJECTS, compiler_environment
+from opencoti_build.build.memory import (
+    HEAVY,
+    UNKNOWN,
+    find_limits,
+    known_peaks,
+    learn_peaks,
+    machine_memory,
+)
 from opencoti_build.build.ninja import NinjaResult, run_logged, run_ninja
 from opencoti_build.build.steps import Step
 from opencoti_build.errors import BuildError
 from opencoti_build.paths import Cache, locked, write_atomic
 from opencoti_build.toolchains.nvcc import NvccToolchain
+from opencoti_build.toolchains.nvcc_calls import LAYOUT, SOURCE_ENV, write_calls
 from opencoti_build.toolchains.tools import tool
 from opencoti_build.toolchains.zig import ZigToolchain
 from opencoti_build.ui import Ui
 
 # Raise it when this module changes what it puts out for the same inputs.
-STEP_VERSION = 1
+STEP_VERSION = 2
 
 LIBRARY = "ggml-cuda.so"
 LINK_LIMIT = 2 << 30
 """Bytes: relocations of x86-64 code reach no further."""
 
-_FOLDER = "ggml/src/ggml-cuda"
-# As the folder's CMakeLists.txt takes them without GGML_CUDA_FA_ALL_QUANTS.
-_SOURCES = (
-    "*.cu",
-    "template-instances/fattn-tile*.cu",
-    "template-instances/fattn-mma*.cu",
-    "template-instances/mmq*.cu",
-    "template-instances/mmf*.cu",
-    "template-instances/fattn-vec-instance-f16-f16.cu",
-    "template-instances/fattn-vec-instance-q4_0-q4_0.cu",
-    "template-instances/fattn-vec-instance-q8_0-q8_0.cu",
-    "template-instances/fattn-vec-instance-bf16-bf16.cu",
-)
-# Compiled for sm_90a alone (wgmma), and only if there is anything for sm_90.
-_HOPPER = "opencoti-gemm-sm90.cu"
-_DEFINES = (
-    "GGML_BACKEND_BUILD",
-    "GGML_BACKEND_DL",
-    "GGML_BACKEND_SHARED",
-    "GGML_CUDA_OPENCOTI_GEMM",
-    "GGML_CUDA_PEER_MAX_BATCH_SIZE=128",
-    "GGML_CUDA_USE_GRAPHS",
-    "GGML_SCHED_MAX_COPIES=4",
-    "GGML_SHARED",
-    "NDEBUG",
-    "_GNU_SOURCE",
-    "_XOPEN_SOURCE=600",
-)
-_FLAGS = ("-std=c++17", "-O3", "-use_fast_math", "-extended-lambda", "-compress-mode=size",
-          "-Xcompiler=-fPIC,-g0,-ffile-prefix-map={workspace}/=")  # fmt: skip
-# Slow files can take more than this many bytes of memory each.
-_MEMORY_A_JOB = 2500 << 20
 _EXPORTS = "{\n  global: ggml_backend_*;\n  local: *;\n};\n"
 # What libstdc++ of newer systems asks of glibc, for those that do not have it.
 _OLD_GLIBC = """\
@@ -97,19 +81,23 @@ class CudaSpec:
                 "tree": self.tree,
                 "architectures": list(self.architectures),
                 "nvcc": self.nvcc.to_key(),
+                "calls": LAYOUT,
                 "zig": self.zig.to_key(),
-                "flags": [*_FLAGS, *_DEFINES],
+                "flags": list(cuda_files.KEY),
             },
         )
 
 
 class CudaBuilder:
-    """Builds one CudaSpec in a folder that is kept, so that the next build is small."""
+    """Builds one CudaSpec in a folder that is kept, so that the next build is small.
+
+    It is the folder of every set of architectures: what they share is there already.
+    """
 
     def __init__(self, spec: CudaSpec, workspace: Path, cache: Cache, ui: Ui) -> None:
         self.spec, self.workspace, self.cache, self.ui = spec, workspace, cache, ui
-        names = "-".join(spec.architectures)
-        self.folder = cache.builds / f"{workspace.name}-cuda-{spec.zig.target}-{names}"
+        self.folder = cache.builds / f"{workspace.name}-cuda-{spec.zig.target}"
+        self.sources = CudaFiles(self.workspace, spec.architectures)
 
     def build(
         self,
@@ -120,66 +108,76 @@ class CudaBuilder:
     ) -> NinjaResult:
         """Compile, and link ``output``/ggml-cuda.so against the engine's ``base`` (libggml-base).
 
-        Raises BuildError ``compile-failed``, ``cuda-too-large`` or ``link-failed``.
+        Raises BuildError ``compile-failed``, ``cuda-names-differ``, ``cuda-too-large`` or
+        ``link-failed``.
         """
         with locked(self.cache, f"build-{self.folder.name}"):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            text, objects = self.ninja_file()
-            path = self.folder / "build.ninja"
-            if not path.is_file() or path.read_text() != text:
-                write_atomic(path, text.encode())
+            files = self.sources.files()
+            count = self.write_ninja_file(files, jobs or os.cpu_count() or 1)
             log = self.folder / "build.log"
-            count = min(jobs or os.cpu_count() or 1, _jobs_in_memory())
             command = [str(tool("ninja").path), "-C", str(self.folder), "-k", "0", "-j", str(count)]
             label = f"compile CUDA {' '.join(self.spec.architectures)}"
-            result = run_ninja(command, self._environment(), log, label, self.ui)
+            try:
+                result = run_ninja(command, self._environment(), log, label, self.ui)
+            finally:
+                outputs = {name: _label(name) for file in files for name in file.calls}
+                learn_peaks(self.cache, self.folder, outputs)
             if result.status != 0:
                 raise build_failure(
                     "compile-failed", "the CUDA library does not compile", log, self.workspace,
                     owner,
                 )  # fmt: skip
-            self._link([self.folder / name for name in objects], base, output / LIBRARY)
+            for file in files:
+                check_names(self.folder, file.host, file.device)
+            self._link([self.folder / file.joined for file in files], base, output / LIBRARY)
         return result
 
-    def sources(self) -> list[Path]:
-        """The source files, sorted; the one for Hopper only if it is asked for."""
-        folder = self.workspace / _FOLDER
-        found = {path for pattern in _SOURCES for path in folder.glob(pattern)}
-        if not self._hopper():
-            found = {path for path in found if path.name != _HOPPER}
-        return sorted(found)
+    def write_ninja_file(self, files: list[CudaFile], jobs: int) -> int:
+        """Write build.ninja and what it needs; return how many calls may run at once."""
+        peaks = self._peaks(files)
+        heavy = frozenset(name for name, peak in peaks.items() if peak > HEAVY)
+        memory = machine_memory()
+        limits = find_limits(peaks.values(), jobs, memory)
+        if limits.jobs < jobs or (heavy and limits.heavy < jobs):
+            self.ui.info(
+                f"memory ({memory / 1e9:.0f} GB) has room for {limits.jobs} CUDA compilers, "
+                f"{limits.heavy} of the {len(heavy)} large ones"
+            )
+        python = [sys.executable, "-I", "-S"]
+        programs = {
+            "measure": shlex.join([*python, str(measure.__file__)]),
+            "join": shlex.join([*python, str(join.__file__)]),
+            "ccache": shlex.quote(str(tool("ccache").path)),
+            "objcopy": str(self.spec.nvcc.host.objcopy),
+        }
+        calls = write_calls(self.spec.nvcc, self.cache)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = self.sources.ninja_file(
+            self.folder, self.spec.nvcc, calls, programs, heavy, limits.heavy
+        )
+        written = {"build.ninja": text, self.sources.header: self.sources.header_text()}
+        for name, content in written.items():
+            path = self.folder / name
+            if not path.is_file() or path.read_text() != content:
+                write_atomic(path, content.encode())
+        return limits.jobs
 
-    def ninja_file(self) -> tuple[str, list[str]]:
-        """The text of build.ninja, and the objects that it makes."""
-        ggml = self.workspace / "ggml"
-        includes = [ggml / "include", ggml / "src", *self.spec.nvcc.includes]
-        # No path of this machine in __FILE__, which host and device code print.
-        general = [flag.format(workspace=self.workspace) for flag in _FLAGS]
-        flags = [*general, *(f"-D{name}" for name in _DEFINES), *(f"-I{path}" for path in includes)]
-        if self._hopper():
-            flags.append("-DOPENCOTI_GEMM_SM90")
-        nvcc = f"{tool('ccache').path} {self.spec.nvcc.nvcc} -ccbin {self.spec.nvcc.host.path}"
-        lines = [
-            "rule cuda",
-            f"  command = {nvcc} {' '.join(flags)} $arch -MD -MF $out.d -c $in -o $out",
-            "  depfile = $out.d",
-            "  deps = gcc",
-            "  description = Building CUDA object $out",
-        ]
-        objects = []
-        for path in self.sources():
-            name = f"{path.relative_to(self.workspace / _FOLDER)}.o"
-            names = ("90a",) if path.name == _HOPPER else self.spec.architectures
-            targets = (f"--generate-code=arch=compute_{n},code=[sm_{n}]" for n in names)
-            lines += [f"build {name}: cuda {path}", f"  arch = {' '.join(targets)}"]
-            objects.append(name)
-        return "\n".join([*lines, ""]), objects
-
-    def _hopper(self) -> bool:
-        return "90" in self.spec.architectures
+    def _peaks(self, files: list[CudaFile]) -> dict[str, int]:
+        """The memory (bytes) that each call is taken to need: as before, or as a like one."""
+        table = known_peaks(self.cache)
+        peaks = {}
+        for file in files:
+            like = [table[_label(name)] for name in file.device.values() if _label(name) in table]
+            for name in file.device.values():
+                peaks[name] = table.get(_label(name), max(like, default=UNKNOWN))
+            peaks[file.host] = table.get(_label(file.host), UNKNOWN)
+        return peaks
 
     def _environment(self) -> dict[str, str]:
-        env = compiler_environment(self.cache, "nvcc", self.spec.nvcc.to_key(), "10G")
+        key = {**self.spec.nvcc.to_key(), "calls": LAYOUT}
+        env = compiler_environment(self.cache.ccache_cuda, self.cache, "nvcc", key, CUDA_OBJECTS)
+        # Every call says which headers it read, so none is preprocessed only to look it up.
+        env |= {"CCACHE_DEPEND": "1", SOURCE_ENV: str(self.workspace.resolve())}
         return {**env, **self.spec.zig.environment(self.cache.toolchains)}
 
     def _link(self, objects: list[Path], base: Path, library: Path) -> None:
@@ -213,7 +211,6 @@ class CudaBuilder:
             )  # fmt: skip
 
 
-def _jobs_in_memory() -> int:
-    """How many compilers the machine's memory has room for."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, memory // _MEMORY_A_JOB)
+def _label(output: str) -> str:
+    """The name of a call in the table of memory: host code is about the same for every set."""
+    return re.sub(r"^host-[0-9a-f]+/", "host/", output)

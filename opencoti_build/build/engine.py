@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opencoti_build.build.diagnostics import build_failure
-from opencoti_build.build.environment import compiler_environment
+from opencoti_build.build.environment import ENGINE_OBJECTS, compiler_environment
 from opencoti_build.build.ninja import NinjaResult, run_logged, run_ninja
 from opencoti_build.build.steps import Step
 from opencoti_build.digest import content_key
@@ -163,7 +163,9 @@ class EngineBuilder:
     def _environment(self) -> dict[str, str]:
         """The closed environment of compilers, and what the wrappers and CMake read."""
         toolchain = self.spec.toolchain
-        env = compiler_environment(self.cache, "clang", toolchain.to_key(), "5G")
+        env = compiler_environment(
+            self.cache.ccache, self.cache, "clang", toolchain.to_key(), ENGINE_OBJECTS
+        )
         relative = os.path.relpath(self.workspace, self.folder)
         env.update(
             {

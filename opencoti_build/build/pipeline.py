@@ -16,7 +16,8 @@ from opencoti_build.build.workspace import Workspace, prepare_workspace
 from opencoti_build.errors import BuildError
 from opencoti_build.recipe import TargetRecipe
 from opencoti_build.targets import Target
-from opencoti_build.toolchains.nvcc import find_nvcc
+from opencoti_build.toolchains.nvcc import NvccToolchain
+from opencoti_build.toolchains.nvcc_cross import cuda_toolchain
 from opencoti_build.toolchains.zig import zig_toolchain
 
 # Failures that say nothing about the other targets.
@@ -153,8 +154,12 @@ class Pipeline:
         return folder / LIBRARY
 
     def _cuda_spec(self, recipe: TargetRecipe, architectures: tuple[str, ...]) -> CudaSpec:
-        toolchain = self.spec(recipe).toolchain
-        return CudaSpec(self.workspace.tree, architectures, find_nvcc(), toolchain)
+        zig = self.spec(recipe).toolchain
+        return CudaSpec(self.workspace.tree, architectures, self.nvcc(recipe.target), zig)
+
+    def nvcc(self, target: Target) -> NvccToolchain:
+        """The CUDA compiler for ``target``. Raises BuildError and SourceError."""
+        return cuda_toolchain(target, self.context.project.vendor, self.context.fetching())
 
 
 def _failure(failed: Mapping[str, BuildError], built: Sequence[str]) -> BuildError:

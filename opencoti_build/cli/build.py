@@ -71,12 +71,14 @@ def engine(context: BuildContext, out: Path | None, as_json: bool) -> None:
 @json_option
 def cuda(context: BuildContext, arch: tuple[str, ...], out: Path | None, as_json: bool) -> None:
     """Build the CUDA library of the first target that can have one."""
+    from opencoti_build.build.context import CUDA_TARGETS_APART
     from opencoti_build.build.pipeline import Pipeline
     from opencoti_build.digest import sha256_file
     from opencoti_build.errors import UsageError
     from opencoti_build.recipe import check_architectures
+    from opencoti_build.verify.gpu import code_sizes
 
-    context = context.with_cuda()
+    context = context.with_cuda(CUDA_TARGETS_APART)
     recipe, library = context.cuda_libraries[0]
     try:
         names = check_architectures(arch) if arch else library.architectures
@@ -87,11 +89,14 @@ def cuda(context: BuildContext, arch: tuple[str, ...], out: Path | None, as_json
         with atomic_path(out / path.name, 0o755) as temporary:
             shutil.copyfile(path, temporary)
         path = out / path.name
+    sizes = code_sizes(path)
     row = {"architectures": list(names), "file": str(path), "size": path.stat().st_size,
-           "sha256": sha256_file(path)}  # fmt: skip
+           "sha256": sha256_file(path), "architecture_sizes": sizes}  # fmt: skip
     if as_json:
         print_json(row)
         return
+    for name, size in sizes.items():
+        click.echo(f"device code {name}  {size / 1e6:.1f} MB")
     click.echo(f"{' '.join(names)}  {path.stat().st_size / 1e6:.1f} MB  {path}")
 
 

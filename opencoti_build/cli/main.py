@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "artifact": ("opencoti_build.cli.artifact", "Build the single file and its release folder."),
     "build": ("opencoti_build.cli.build", "Build one component (the engine for a target)."),
     "bundle": ("opencoti_build.cli.bundle", "Put a model into a copy of a single file."),
+    "cache": ("opencoti_build.cli.cache", "Show, shrink, export and import the cache."),
     "doctor": ("opencoti_build.cli.doctor", "Say which tools are there and how to get the others."),
     "fetch": ("opencoti_build.cli.fetch", "Bring pinned sources and models into the cache."),
     "gate": ("opencoti_build.cli.gate", "Prove the patched engine against the unpatched base."),

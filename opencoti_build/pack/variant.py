@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from opencoti_build.digest import CHUNK, sha256_file
+from opencoti_build.digest import CHUNK, sha256_bytes, sha256_file
 from opencoti_build.errors import PackError
 from opencoti_build.pack.append import Addition, append_entries, layout_of
 from opencoti_build.pack.host import PackedEntry, packed_entries
@@ -36,11 +36,17 @@ class HostIdentity:
 
 @dataclass(frozen=True)
 class GpuLibrary:
-    """A library to embed: its name in the file, and the GPU architectures that it has code for."""
+    """A library to embed: its name in the file, and the GPU architectures that it has code for.
+
+    ``licenses``: the texts that travel with it, as entries' names and bytes. ``toolchains``: rows
+    of the manifest.
+    """
 
     name: str
     path: Path
     architectures: tuple[str, ...]
+    licenses: tuple[tuple[str, bytes], ...] = ()
+    toolchains: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,12 +90,19 @@ def make_variant(
         "mode": "644",
         "architectures": list(library.architectures),
     }
-    facts = {"format": FORMAT, "host": asdict(identity), "files": [row]}
+    rows = [row, *(_license_row(*item) for item in library.licenses)]
+    facts = {"format": FORMAT, "host": asdict(identity), "files": rows}
     text = (json.dumps(facts, indent=1, sort_keys=True) + "\n").encode("ascii")
-    size, written = append_entries(host, out, [Addition(name, path), Addition(VARIANT_NAME, text)])
+    texts = [*library.licenses, (VARIANT_NAME, text)]
+    additions = [Addition(name, path), *(Addition(*item) for item in texts)]
+    size, written = append_entries(host, out, additions)
     if written[0].sha256 != row["sha256"]:
         raise PackError("zip-source-changed", f"{name} changed while it was packed")
     return Variant(out, sha256_file(out), size, packed_entries(written))
+
+
+def _license_row(name: str, text: bytes) -> dict[str, object]:
+    return {"name": name, "sha256": sha256_bytes(text), "size": len(text), "mode": "644"}
 
 
 def variant_rows(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from opencoti_build import __version__
 from opencoti_build.build.pipeline import Pipeline
@@ -27,11 +28,12 @@ from opencoti_build.pack.variant import (
 from opencoti_build.paths import Project, write_atomic
 from opencoti_build.recipe import TargetRecipe, VariantRecipe
 from opencoti_build.release.ape import ape_facts, make_ape_host
-from opencoti_build.release.gpu import find_library, publish_library
+from opencoti_build.release.gpu import find_library, license_name, publish_library
 from opencoti_build.release.host import Host, inner_facts, make_host, target_files
 from opencoti_build.release.manifest import FORMAT, check, render
 from opencoti_build.release.notes import build_info
 from opencoti_build.toolchains.nvcc import find_nvcc
+from opencoti_build.verify.gpu import code_sizes
 
 MANIFEST = "MANIFEST.json"
 SUMS = "SHA256SUMS"
@@ -83,6 +85,9 @@ def make_release(pipeline: Pipeline | Reference, folder: Path) -> Release:
         if made.published:
             name = made.published.relative_to(folder).as_posix()
             sums[name] = made.variant.entries[0].sha256
+            for entry, text in made.library.licenses if made.library else ():
+                beside = made.published.parent / license_name(entry)
+                sums[beside.relative_to(folder).as_posix()] = sha256_bytes(text)
     sums |= {name: sha256_bytes(data) for name, data in texts.items()}
     sums |= {f"patches/{p.path.name}": p.sha256 for p in pipeline.workspace.series.patches}
     lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
@@ -132,6 +137,10 @@ def outer_manifest(
     context = pipeline.context
     facts = ape_facts(pipeline) if isinstance(pipeline, Reference) else inner_facts(pipeline)
     commit, dirty = _commit(context.project)
+    for made in variants:
+        rows = cast("list[Mapping[str, str]]", facts["toolchains"])
+        more = made.library.toolchains if made.library else ()
+        facts["toolchains"] = [*rows, *(row for row in more if row not in rows)]
     targets = {str(recipe.target): _target(host, recipe) for recipe in context.targets}
     return {
         "format": FORMAT,
@@ -176,6 +185,7 @@ def _library(made: Made) -> dict[str, object] | None:
         **_entry(made.variant.entries[0]),
         "file": file,
         "architectures": list(made.library.architectures),
+        "architecture_sizes": code_sizes(made.library.path),
     }
 
 

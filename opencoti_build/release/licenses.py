@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from opencoti_build.toolchains.nvcc import NvccToolchain
 from opencoti_build.toolchains.tools import tool
+
+# Of what CUDA's packages (not a system CUDA) and no package at all carry.
+_TEXTS = Path(__file__).parent / "texts"
 
 # Inside the zig package: what the compiler links into every program.
 _TOOLCHAIN = {
@@ -26,3 +30,13 @@ def license_entries(workspace: Path, project_root: Path) -> list[tuple[str, byte
         if (zig / relative).is_file():
             entries[name] = zig / relative
     return [(f"META/LICENSES/{name}", entries[name].read_bytes()) for name in sorted(entries)]
+
+
+def gpu_license_entries(nvcc: NvccToolchain) -> list[tuple[str, bytes]]:
+    """As above, for what is in the CUDA library: CUDA's runtime, templates, the C++ library.
+
+    Raises BuildError ``cuda-license-missing``.
+    """
+    texts = {path.name: path.read_bytes() for path in _TEXTS.glob("*.txt")}
+    texts["nvidia-cuda.txt"] = nvcc.license()
+    return [(f"META/LICENSES/{name}", texts[name]) for name in sorted(texts)]

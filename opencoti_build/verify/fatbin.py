@@ -66,15 +66,29 @@ def read_section(data: bytes) -> bytes | None:
 
 def read_containers(section: bytes) -> list[frozenset[Architecture]]:
     """What each container of the section has code for, in order. Raises FatbinError."""
-    containers: list[frozenset[Architecture]] = []
-    at = 0
+    return [frozenset(found for found, _ in entries) for entries in _containers(section)]
+
+
+def read_sizes(section: bytes) -> dict[str, int]:
+    """The bytes of device code (packed, as they are in the file) of each architecture.
+
+    Sorted by number; code for one chip alone (``90a``) has a row of its own. Raises FatbinError.
+    """
+    sizes: dict[Architecture, int] = {}
+    for entries in _containers(section):
+        for found, size in entries:
+            sizes[found] = sizes.get(found, 0) + size
+    return {str(found): sizes[found] for found in sorted(sizes)}
+
+
+def _containers(section: bytes) -> Iterator[list[tuple[Architecture, int]]]:
+    at = number = 0
     while (at := _skip_padding(section, at)) < len(section):
-        if len(containers) == _MAX_CONTAINERS:
+        if number == _MAX_CONTAINERS:
             raise FatbinError("too many containers")
-        end, found = _container(section, at)
-        containers.append(found)
-        at = end
-    return containers
+        at, found = _container(section, at)
+        number += 1
+        yield found
 
 
 def _skip_padding(section: bytes, at: int) -> int:
@@ -85,7 +99,7 @@ def _skip_padding(section: bytes, at: int) -> int:
     return at
 
 
-def _container(section: bytes, at: int) -> tuple[int, frozenset[Architecture]]:
+def _container(section: bytes, at: int) -> tuple[int, list[tuple[Architecture, int]]]:
     if len(section) - at < _CONTAINER.size:
         raise FatbinError("a container is cut off")
     magic, version, header, size = _CONTAINER.unpack_from(section, at)
@@ -94,10 +108,10 @@ def _container(section: bytes, at: int) -> tuple[int, frozenset[Architecture]]:
     if size > len(section) - at - header:
         raise FatbinError("a container is longer than the section")
     end = at + header + size
-    return end, frozenset(_entries(section, at + header, end))
+    return end, list(_entries(section, at + header, end))
 
 
-def _entries(section: bytes, at: int, end: int) -> Iterator[Architecture]:
+def _entries(section: bytes, at: int, end: int) -> Iterator[tuple[Architecture, int]]:
     for _ in range(_MAX_ENTRIES):
         if at == end:
             return
@@ -111,7 +125,7 @@ def _entries(section: bytes, at: int, end: int) -> Iterator[Architecture]:
         if kind not in (_KIND_PTX, _KIND_ELF) or not 10 <= number < 1000:
             raise FatbinError(f"an entry of kind {kind} for architecture {number}")
         suffix = "a" if flags & _SPECIFIC else "f" if flags & _FAMILY else ""
-        yield Architecture(number, suffix, kind == _KIND_PTX)
+        yield Architecture(number, suffix, kind == _KIND_PTX), header + size
         at += header + size
     raise FatbinError("too many entries")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from opencoti_build.pack.zipend import Source
@@ -54,6 +55,12 @@ def check_library(body: bytes, rows: Sequence[Mapping[str, Any]]) -> Iterator[Fi
     ]
     yield from problems or [passed(check, f"ELF, {facts.machine}, {len(body)} bytes")]
     yield _architectures(body, rows)
+
+
+def code_sizes(path: Path) -> dict[str, int]:
+    """The bytes of device code of each architecture in a library; empty where there is none."""
+    section = fatbin.read_section(path.read_bytes())
+    return fatbin.read_sizes(section) if section is not None else {}
 
 
 def _target(facts: elf.ElfFacts) -> Target:

@@ -81,11 +81,11 @@ def test_only_the_option_asks_for_a_cuda_compiler(
 ) -> None:
     asked = []
 
-    def no_nvcc() -> None:
+    def no_nvcc(*_: object) -> None:
         asked.append("nvcc")
         raise BuildError("nvcc-missing", "no CUDA compiler is installed")
 
-    monkeypatch.setattr(module, "find_nvcc", no_nvcc)
+    monkeypatch.setattr(module, "cuda_toolchain", no_nvcc)
     project = find_project()
     recipe = load_recipe(project.recipes / "c3.toml")
     context = BuildContext(project, Cache(tmp_path), recipe, "c3", recipe.targets, Ui(bars=False))

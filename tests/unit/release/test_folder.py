@@ -23,6 +23,7 @@ from opencoti_build.release.host import Host
 from opencoti_build.release.manifest import check
 from opencoti_build.targets import Target
 from opencoti_build.verify.single import verify_file
+from tests.lib import fake_cuda
 from tests.lib.cuda import code_for, cuda_library
 from tests.lib.single_file import QUIET, pack
 
@@ -94,6 +95,7 @@ def test_the_library_is_embedded_and_published(
         module.make_release(pipeline, tmp_path / "dist")
     assert caught.value.reason == "nvcc-missing" and not (tmp_path / "dist").exists()
     monkeypatch.setattr(module, "find_nvcc", lambda: None)
+    pipeline.nvcc = lambda target: fake_cuda.install(tmp_path / "cuda")
     release = module.make_release(pipeline, tmp_path / "dist")
     assert asked == [recipe.architectures]
     (row,) = release.manifest["artifacts"]  # type: ignore[misc]
@@ -108,12 +110,25 @@ def test_the_library_is_embedded_and_published(
         assert archive.read("ggml-cuda.so") == built.read_bytes()
     assert "| ggml-cuda.so |" in (tmp_path / "dist" / "BUILD_INFO.md").read_text()
 
+    assert set(library["architecture_sizes"]) == set(recipe.architectures)
+    tools = {row["name"] for row in release.manifest["toolchains"]}  # type: ignore[attr-defined]
+    assert tools == {"zig", "nvcc", "cuda-runtime", "libstdc++"}
+    with zipfile.ZipFile(release.artifacts[0]) as archive:
+        texts = {name: archive.read(f"META/{name}") for name in (
+            "LICENSES/nvidia-cuda.txt", "LICENSES/gcc-runtime-exception.txt", "LICENSES/cccl.txt",
+        )}  # fmt: skip
+    assert texts["LICENSES/nvidia-cuda.txt"] == b"a licence\n"
+    sums = (tmp_path / "dist" / "SHA256SUMS").read_text()
+    for name, text in texts.items():
+        assert (published.parent / name).read_bytes() == text
+        assert f"{hashlib.sha256(text).hexdigest()}  dso/0.10.3-c3/{name}" in sums
+
     report = verify_file(release.artifacts[0], release.manifest, QUIET)
     found = {finding.check: finding for finding in report.findings}
-    assert found["release entries"].ok and found["release host"].ok
+    assert found["release entries"].ok and found["release host"].ok and found["entries"].ok
 
 
-def test_a_library_that_cannot_be_built_yet_is_left_out(pipeline: Any) -> None:
+def test_a_library_that_cannot_be_built_yet_is_left_out(pipeline: Any, tmp_path: Path) -> None:
     """The recipe has one for aarch64 too; the one for x86_64 is built all the same."""
     context = pipeline.context
     both = context.recipe.select(("x86_64-linux", "aarch64-linux"))
@@ -129,6 +144,7 @@ def test_a_library_that_cannot_be_built_yet_is_left_out(pipeline: Any) -> None:
     pipeline.context = replace(context, targets=both)
     assert found(pipeline) == {}
     pipeline.context = pipeline.context.with_cuda()
+    pipeline.nvcc = lambda target: fake_cuda.install(tmp_path / "cuda")
     assert found(pipeline) == {"-x86_64.llamafile": "x86_64-linux.so"}
 
 

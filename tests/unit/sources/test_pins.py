@@ -41,6 +41,8 @@ def load(tmp_path: Path, text: str) -> str:
 def test_own_pins() -> None:
     pins = load_pins(VENDOR)
     names = ["cosmocc", "gemma-3-270m", "llama.cpp", "llama.cpp-next", "llamafile"]
+    cuda = ["cccl", "crt", "nvcc", "runtime", "runtime-sbsa"]
+    names += [*(f"nvidia-cuda-{name}" for name in cuda), "nvidia-nvvm"]
     assert list(pins) == [*names, "smollm2-135m-instruct"]
     assert pins["cosmocc"].kind is PinKind.TOOLCHAIN and pins["cosmocc"].is_file
     assert {way.archives[0].sha256 for way in pins["cosmocc"].transports} == {

@@ -12,6 +12,12 @@ from opencoti_build.toolchains import nvcc
 
 PROGRAMS = ("bin/nvcc", "bin/cudafe++", "bin/ptxas", "bin/fatbinary", "nvvm/bin/cicc")
 
+HEADERS = {
+    "cuda_runtime_api.h": "#define CUDART_VERSION  13000\n",
+    "crt/host_config.h": "",
+    "cub/version.cuh": "",
+}
+
 needs_host = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
 
 
@@ -24,7 +30,10 @@ def cuda(root: Path, version: str = "13.0, V13.0.88") -> Path:
         path.chmod(0o755)
     (root / "lib64").mkdir()
     (root / "lib64" / "libcudart_static.a").write_bytes(b"!<arch>\n")
-    (root / "include").mkdir()
+    for name, text in HEADERS.items():
+        path = root / "include" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     return root
 
 
@@ -77,6 +86,21 @@ def test_the_same_files_are_the_same_compiler(alone: pytest.MonkeyPatch, tmp_pat
     with (tmp_path / "two" / "bin" / "ptxas").open("a") as stream:
         stream.write("# another one\n")
     assert nvcc.find_nvcc().identity != keys[0]["identity"]
+    # A system CUDA has the headers elsewhere, below the folder of its target.
+    include = tmp_path / "one" / "include"
+    include.rename(tmp_path / "one" / "moved")
+    alone.setenv("CUDA_HOME", str(tmp_path / "one"))
+    other = tmp_path / "one" / "targets" / "x86_64-linux"
+    other.mkdir(parents=True)
+    (tmp_path / "one" / "moved").rename(other / "include")
+    assert nvcc.find_nvcc().to_key() == keys[0]
+    (other / "include" / "cub" / "version.cuh").write_text("// another one\n")
+    assert nvcc.find_nvcc().to_key() != keys[0]
+    (other / "include" / "cub" / "version.cuh").unlink()
+    with pytest.raises(BuildError) as caught:
+        nvcc.find_nvcc().to_key()
+    assert caught.value.reason == "nvcc-incomplete"
+    alone.setenv("CUDA_HOME", str(tmp_path / "two"))
     (tmp_path / "two" / "lib64" / "libcudart_static.a").unlink()
     with pytest.raises(BuildError) as caught:
         nvcc.find_nvcc().to_key()
@@ -102,3 +126,22 @@ def test_a_script_called_nvcc_is_passed_over(alone: pytest.MonkeyPatch, tmp_path
     assert reason() == "nvcc-missing"
     alone.setattr(nvcc, "USUAL", cuda(tmp_path / "cuda"))
     assert nvcc.find_nvcc().root == tmp_path / "cuda"
+
+
+@needs_host
+def test_the_manifest_names_compiler_and_runtime(alone: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    root = cuda(tmp_path / "lib" / "nvidia" / "cu13")
+    alone.setenv("CUDA_HOME", str(root))
+    found = nvcc.find_nvcc()
+    rows = {row["name"]: row["version"] for row in found.facts()}
+    assert (rows["nvcc"], rows["cuda-runtime"]) == ("13.0.88", "13.0")
+    assert rows["libstdc++"] == found.host.version
+    with pytest.raises(BuildError) as caught:
+        found.license()
+    assert caught.value.reason == "cuda-license-missing"
+    package = tmp_path / "lib" / "nvidia_cuda_runtime-13.0.96.dist-info" / "licenses"
+    package.mkdir(parents=True)
+    (package / "License.txt").write_text("of the package")
+    assert found.license() == b"of the package"
+    (root / "EULA.txt").write_text("of the system")
+    assert found.license() == b"of the system"

@@ -15,6 +15,7 @@ from opencoti_build.verify.fatbin import (
     promised,
     read_containers,
     read_section,
+    read_sizes,
 )
 from opencoti_build.verify.gpu import check_library
 from tests.lib.cuda import code_for, container, cuda_library, entry
@@ -37,6 +38,14 @@ def test_each_container_is_read() -> None:
     assert promised(containers) == ALL
     assert incomplete(containers) == ("compute_80",)
     assert read_containers(b"") == [] == read_containers(bytes(64))
+
+
+def test_code_is_counted_by_architecture() -> None:
+    section = code_for("80", "90") + bytes(24) + container(entry("90", bytes(800)), entry("90a"))
+    assert read_sizes(section) == {"80": 72, "90": 72 + 864, "90a": 72}
+    assert read_sizes(b"") == {}
+    with pytest.raises(FatbinError):
+        read_sizes(section[:-1])
 
 
 def test_code_for_one_chip_does_not_stand_for_its_number() -> None:
