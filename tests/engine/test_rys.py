@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from opencoti_build.build.engine import EngineBuilder
 from tests.engine.conftest import Built
 from tests.lib.gguf_layers import copy_layers
 from tests.lib.server import Server, running
@@ -46,16 +45,9 @@ COPIES: dict[str, tuple[str, str, list[int]]] = {
 
 
 @pytest.fixture(scope="module")
-def tool(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tool(native_tests: dict[str, Path]) -> Path:
     """The C++ test of the patch, with the CPU modules beside it."""
-    out = tmp_path_factory.mktemp("rys")
-    pipeline = built.pipeline
-    spec = pipeline.spec(built.context.targets[0])
-    builder = EngineBuilder(spec, pipeline.workspace.path, built.context.cache, built.context.ui)
-    builder.build(
-        out, None, pipeline.workspace.owner, goals=("opencoti-engine", "opencoti-test-rys")
-    )
-    return out / "opencoti-test-rys"
+    return native_tests["rys"]
 
 
 @pytest.fixture(scope="module")
