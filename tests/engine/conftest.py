@@ -88,6 +88,21 @@ def plain_server(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path
     return out / "llama-server"
 
 
+@pytest.fixture(scope="session")
+def native_tests(built: Built, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The C++ tests of the series by name, with the CPU modules beside them."""
+    out = tmp_path_factory.mktemp("native")
+    pipeline = built.pipeline
+    sources = sorted((pipeline.workspace.path / "tests").glob("test-opencoti-*.cpp"))
+    names = [source.stem.removeprefix("test-opencoti-") for source in sources]
+    programs = {name: f"opencoti-test-{name}" for name in names}
+    spec = pipeline.spec(built.context.targets[0])
+    builder = EngineBuilder(spec, pipeline.workspace.path, built.context.cache, built.context.ui)
+    goals = ("opencoti-engine", *programs.values())
+    builder.build(out, None, pipeline.workspace.owner, goals=goals)
+    return {name: out / program for name, program in programs.items()}
+
+
 def _model(built: Built, name: str) -> Path:
     pins = load_pins(built.context.project.vendor)
     return ensure_file(pins[name], FetchContext(built.context.cache, built.context.ui))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from opencoti_build.ui import Ui
 from opencoti_build.verify.single import verify_file
 from tests.engine.conftest import Built
 from tests.lib.desktop import QEMU, Wine
-from tests.lib.server import running
+from tests.lib.server import Server, running
 
 pytestmark = pytest.mark.engine
 
@@ -106,6 +107,43 @@ def test_windows_finds_models_with_any_name(
     command = ["wine", file, *OPTIONS, "-m", wine.path(model)]
     with running(command, tmp_path / "names.log", wine.env, timeout=300) as server:
         assert server.request("/completion", {"prompt": "Hi", "n_predict": 2})[0] == 200
+
+
+GROWING = ("--server", "-c", "2048", "-np", "2", "-t", "2", "--slots", "--slot-initial-ctx", "1")
+
+
+def grow(server: Server) -> list[Any]:
+    """Cells with memory of two slots: loaded, with a long prompt in one, idle; and the answers."""
+    prompt = "The fox ran to the hill and the owl told him of the river. " * 30
+    body = {"prompt": prompt, "id_slot": 1, "n_predict": 70, "temperature": 0, "ignore_eos": True}
+    seen: list[Any] = [allocated(server)]
+    for _ in range(2):
+        status, answer = server.request("/completion", body, timeout=600)
+        assert status == 200, answer
+        seen += [answer["content"], allocated(server)]
+        deadline = time.monotonic() + 120
+        while allocated(server) != seen[0] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        seen.append(allocated(server))
+    return seen
+
+
+def allocated(server: Server) -> list[int]:
+    return [slot["opencoti"]["n_ctx_alloc"] for slot in server.request("/slots", timeout=300)[1]]
+
+
+def test_windows_commits_memory_as_slots_grow(
+    wine: Wine, bundled: Path, tmp_path: Path, home: dict[str, str]
+) -> None:
+    command: list[str | Path] = [bundled, *GROWING, "--slot-shrink-idle-ms", "1500"]
+    with running(["sh", *command], tmp_path / "linux.log", home) as server:
+        expected = grow(server)
+    assert [seen for seen in expected if isinstance(seen, list)] == [
+        [256, 256],
+        *[[256, 768], [256, 256]] * 2,
+    ]
+    with running(["wine", *command], tmp_path / "wine.log", wine.env, timeout=300) as server:
+        assert grow(server) == expected
 
 
 def arm_engine(built: Built, folder: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import resource
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -149,6 +150,15 @@ def test_idle_slots_give_memory_back_and_go_on(
     assert max(sizes) > 20
 
 
+def limit_memory(server: Server, mib: int) -> None:
+    """Let the server take so much more memory, as if the machine had no more."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    found = re.search(r"^VmData:\s+(\d+) kB", status, re.MULTILINE)
+    assert found
+    limit = int(found[1]) * 1024 + (mib << 20)
+    resource.prlimit(server.process.pid, resource.RLIMIT_DATA, (limit, limit))
+
+
 def test_a_request_that_cannot_grow_fails_alone(
     built: Built, smollm2: Path, home: dict[str, str], tmp_path: Path
 ) -> None:
@@ -157,15 +167,60 @@ def test_a_request_that_cannot_grow_fails_alone(
     with running(command, tmp_path / "memory.log", home) as server:
         complete(server, "A fox", id_slot=0)
         complete(server, "A fox", id_slot=1)
-        status = Path(f"/proc/{server.process.pid}/status").read_text()
-        found = re.search(r"^VmData:\s+(\d+) kB", status, re.MULTILINE)
-        assert found
-        limit = int(found[1]) * 1024 + (48 << 20)
-        resource.prlimit(server.process.pid, resource.RLIMIT_DATA, (limit, limit))
+        limit_memory(server, 48)
         status_long, answer = server.request("/completion", {"prompt": STORY * 60, "id_slot": 1})
         assert (status_long, answer["error"]["type"]) == (503, "unavailable_error")
         assert complete(server, "A fox", id_slot=1)
         assert complete(server, "A fox", id_slot=0)
+
+
+def test_a_choice_that_cannot_be_copied_fails_its_request_alone(
+    built: Built, smollm2: Path, home: dict[str, str], tmp_path: Path
+) -> None:
+    """The prompt fits once, its copy for a second choice does not; another request goes on."""
+    command: list[str | Path] = ["sh", built.file, "--server", "-m", smollm2, "-t", "2", *LAZY]
+    command += ["-c", "24576", "-np", "3", "-fa", "on", "--slots", "--cache-ram", "0"]
+    with running(command, tmp_path / "copy.log", home) as server:
+        for slot in range(3):
+            complete(server, "A fox", id_slot=slot, n_predict=2)
+        # a step needs 32 MiB beside it; 1,024 cells take 17 MiB more than the 256 that are there
+        limit_memory(server, 32 + 17 + 9)
+        other: list[Any] = []
+        talk = threading.Thread(
+            target=lambda: other.append(complete(server, "An owl", id_slot=0, n_predict=200))
+        )
+        talk.start()
+        while not server.request("/slots")[1][0]["is_processing"]:
+            time.sleep(0.01)
+        body = {"prompt": STORY * 60, "n_predict": 2}
+        status, answer = server.request("/completion", {**body, "n_cmpl": 2})
+        assert (status, answer["error"]["type"]) == (503, "unavailable_error")
+        talk.join(120)
+        assert other
+        log = server.log_text()
+        assert "copying state to child" in log
+        assert "Invalid input batch" not in log
+        # the slots are free again, and one choice fits
+        assert server.request("/completion", {**body, "id_slot": 1})[0] == 200
+        assert not any(slot["is_processing"] for slot in server.request("/slots")[1])
+
+
+def test_a_server_that_slept_is_lazy_again(
+    built: Built, smollm2: Path, home: dict[str, str], tmp_path: Path
+) -> None:
+    command: list[str | Path] = ["sh", built.file, "--server", "-m", smollm2, "-t", "2", *LAZY]
+    command += ["-c", "2048", "-np", "2", "--slots", "--sleep-idle-seconds", "1"]
+    command += ["--slot-shrink-idle-ms", "60000"]
+    with running(command, tmp_path / "sleep.log", home) as server:
+        before = complete(server, LONG, id_slot=1, n_predict=8)
+        assert allocated(server) == [256, 512]
+        deadline = time.monotonic() + 60
+        while not server.request("/props")[1]["is_sleeping"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert complete(server, "A fox", id_slot=0, n_predict=1)
+        assert allocated(server) == [256, 256]
+        assert complete(server, LONG, id_slot=1, n_predict=8) == before
 
 
 @pytest.mark.parametrize(

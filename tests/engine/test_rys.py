@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from opencoti_build.build.engine import EngineBuilder
 from tests.engine.conftest import Built
 from tests.lib.gguf_layers import copy_layers
 from tests.lib.server import Server, running
@@ -46,16 +45,9 @@ COPIES: dict[str, tuple[str, str, list[int]]] = {
 
 
 @pytest.fixture(scope="module")
-def tool(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tool(native_tests: dict[str, Path]) -> Path:
     """The C++ test of the patch, with the CPU modules beside it."""
-    out = tmp_path_factory.mktemp("rys")
-    pipeline = built.pipeline
-    spec = pipeline.spec(built.context.targets[0])
-    builder = EngineBuilder(spec, pipeline.workspace.path, built.context.cache, built.context.ui)
-    builder.build(
-        out, None, pipeline.workspace.owner, goals=("opencoti-engine", "opencoti-test-rys")
-    )
-    return out / "opencoti-test-rys"
+    return native_tests["rys"]
 
 
 @pytest.fixture(scope="module")
@@ -308,21 +300,15 @@ def test_refusals_say_what_to_change(
 #
 
 
-def _probe(built: Built, model: Path, text: Path, result: Path) -> list[str]:
-    command = [
-        "sh",
-        str(built.file),
-        "--rys-probe",
-        "-m",
-        str(model),
-        "-f",
-        str(text),
-        "-t",
-        "2",
-        "-c",
-        "64",
-    ]
-    command += ["--chunks", "1", "--rys-probe-widths", "22,23", "--rys-probe-topk", "4"]
+def _probe(
+    built: Built, model: Path, text: Path, result: Path, widths: str = "22,23", **more: str | int
+) -> list[str]:
+    """A probe with a small text and few questions; ``more`` are its other flags."""
+    options: dict[str, object] = {"t": 2, "c": 64, "chunks": 1, "rys-probe-tasks": 3, **more}
+    command = ["sh", str(built.file), "--rys-probe", "-m", str(model), "-f", str(text)]
+    for name, value in options.items():
+        command += [f"-{name}" if len(name) < 4 else f"--{name}", str(value)]
+    command += ["--rys-probe-widths", widths, "--rys-probe-topk", "4"]
     return [*command, "--rys-probe-json", str(result)]
 
 
@@ -333,7 +319,11 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.mark.slow
+def _scores(result: Path) -> dict[str, Any]:
+    scores: dict[str, Any] = json.loads(result.read_text())["scores"]
+    return scores
+
+
 def test_probe_can_be_stopped_and_goes_on(
     built: Built, smollm2: Path, home: dict[str, str], text: Path, tmp_path: Path
 ) -> None:
@@ -349,7 +339,7 @@ def test_probe_can_be_stopped_and_goes_on(
         start_new_session=True,
     )
     deadline = time.monotonic() + 120
-    while not (result.exists() and len(json.loads(result.read_text())["scores"]) >= 2):
+    while not (result.exists() and len(_scores(result)) >= 2):
         assert process.poll() is None, process.communicate()[1][-2000:]
         assert time.monotonic() < deadline, "no score in time"
         time.sleep(0.02)
@@ -357,16 +347,17 @@ def test_probe_can_be_stopped_and_goes_on(
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err[-2000:]
     assert out == ""
-    before = json.loads(result.read_text())["scores"]
+    before = _scores(result)
 
+    # another number of threads does not matter
+    command[command.index("-t") + 1] = "1"
     done = _run(command, home)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert f"{len(before)} done before" in done.stderr
+    assert f"5 blocks, {len(before) - 1} done before" in done.stderr
     whole = json.loads(result.read_text())
     assert {plan: whole["scores"][plan] for plan in before} == before
     # 24 layers between the bands of 3 layers
-    singles = {plan for plan in whole["scores"] if plan}
-    assert singles == {"3-25", "4-26", "5-27", "3-26", "4-27"}
+    assert set(whole["scores"]) == {"", "3-25", "4-26", "5-27", "3-26", "4-27"}
 
     report = whole["report"]
     assert len(report["rows"]) == 4
@@ -376,32 +367,72 @@ def test_probe_can_be_stopped_and_goes_on(
     plans = re.findall(r"--repeat-layers '?([0-9;x-]+)'?", done.stdout)
     assert plans == [report["most_efficient"], report["most_gain"]]
 
-    # done already: the same report again, nothing is computed
-    assert _run(command, home).stdout == done.stdout
-
-    other = [*command, "-ctk", "q8_0", "-fa", "on"]
-    refused = _run(other, home)
-    assert refused.returncode == 1
-    assert "--rys-probe-json" in refused.stderr
+    # done already: the same report again, and only the model as it is was scored
+    again = _run(command, home)
+    assert again.stdout == done.stdout
+    assert len(re.findall(r"^rys-probe: \d+/\d+ ", again.stderr, re.MULTILINE)) == 1
 
 
-@pytest.mark.slow
-def test_a_plan_of_the_probe_scores_as_its_own_perplexity(
+def test_scores_that_do_not_compare_are_not_mixed(
     built: Built, smollm2: Path, home: dict[str, str], text: Path, tmp_path: Path
 ) -> None:
-    """The order of plans does not matter: the model is as fresh for the last as for the first."""
+    result = tmp_path / "probe.json"
+    command = _probe(built, smollm2, text, result, "23", **{"rys-probe-tasks": 0})
+    assert _run(command, home).returncode == 0
+    whole = result.read_text()
+    assert [score["task"] for score in _scores(result).values()] == [0, 0, 0]
+
+    def refusal(words: Sequence[str | Path]) -> str:
+        done = _run(words, home)
+        assert done.returncode == 1
+        assert "--rys-probe-json" in done.stderr
+        return done.stderr
+
+    assert "type_k" in refusal([*command, "-ctk", "q8_0", "-fa", "on"])
+    assert "n_tasks" in refusal([*command, "--rys-probe-tasks", "1"])
+    assert "compute" in refusal([*command, "-fa", "off"])
+    assert result.read_text() == whole
+
+    # a model of the same shape, or a machine that says the same of itself, with other sums
+    other = json.loads(whole)
+    other["scores"][""]["ppl"] *= 1.0001
+    result.write_text(json.dumps(other))
+    assert "perplexity of the model as it is" in refusal(command)
+    result.write_text(whole[: len(whole) // 2])
+    assert "no file of the probe" in refusal(command)
+
+
+def test_plans_score_the_same_in_any_order(
+    built: Built, smollm2: Path, home: dict[str, str], text: Path, tmp_path: Path
+) -> None:
+    """The model is as fresh for the last plan as for the first, with any number of threads."""
     scores = []
-    for widths in ("23", "22,23"):
+    for widths, threads in (("23", 2), ("23,22", 1)):
         result = tmp_path / f"probe-{widths}.json"
-        command = _probe(built, smollm2, text, result)
-        command[command.index("--rys-probe-widths") + 1] = widths
-        done = _run(command, home)
+        done = _run(_probe(built, smollm2, text, result, widths, t=threads), home)
         assert done.returncode == 0, done.stderr[-2000:]
-        scores.append(json.loads(result.read_text())["scores"])
+        scores.append(_scores(result))
     for plan in ("", "3-26", "4-27"):
         assert scores[0][plan] == scores[1][plan]
     assert scores[0][""]["ppl"] != scores[0]["3-26"]["ppl"]
     assert 0 < scores[0][""]["task"] < 1
+
+
+@pytest.mark.slow
+def test_automatic_widths_find_two_plans(
+    built: Built, smollm2: Path, home: dict[str, str], text: Path, tmp_path: Path
+) -> None:
+    result = tmp_path / "probe.json"
+    command = _probe(built, smollm2, text, result, "auto", **{"rys-probe-tasks": 1, "c": 32})
+    done = subprocess.run(command, env=home, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stderr[-2000:]
+    blocks = {plan for plan in _scores(result) if plan and ";" not in plan}
+    assert blocks == {
+        f"{first}-{first + width}"
+        for width in (1, 2, 3, 4, 6, 8, 12)
+        for first in range(3, 28 - width)
+    }
+    assert len(re.findall(r"--repeat-layers ", done.stdout)) == 2
 
 
 @pytest.mark.parametrize(
@@ -409,7 +440,9 @@ def test_a_plan_of_the_probe_scores_as_its_own_perplexity(
     [
         (["--rys-probe-widths", "none"], "whole number"),
         (["--rys-probe-widths", "25"], "--rys-probe-widths"),
+        (["--rys-probe-tasks", "-1"], "whole number"),
         (["--repeat-layers", "4-6"], "--repeat-layers"),
+        (["--lora", "none.gguf"], "--lora"),
     ],
 )
 def test_probe_refusals(

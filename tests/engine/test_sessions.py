@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,13 @@ ROUTES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1},
     "/v1/messages": {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1},
     "/v1/responses": {"input": "Hi", "max_output_tokens": 1},
+    "/infill": {"input_prefix": "def", "input_suffix": "end", "n_predict": 1},
 }
+# SmolLM2 has no tokens for /infill; these are some of its names for parts of a repository.
+INFILL = ("--override-kv", ",".join(
+    f"tokenizer.ggml.fim_{part}_token_id=int:{token}"
+    for part, token in (("pre", 10), ("suf", 11), ("mid", 12))
+))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +40,7 @@ def server(
     built: Built, smollm2: Path, home: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("sessions")
-    command: list[str | Path] = ["sh", built.file, "--server", "-m", smollm2, *OPTIONS]
+    command: list[str | Path] = ["sh", built.file, "--server", "-m", smollm2, *OPTIONS, *INFILL]
     command += ["--slot-save-path", folder]
     with running(command, folder / "log", home) as started:
         yield started
@@ -155,12 +164,130 @@ def test_a_busy_slot_of_the_own_session(
     assert (first["id_slot"] == second["id_slot"]) is same
 
 
-def test_one_slot_serves_sessions_in_turn(
+class Calls:
+    """Requests that run at the same time and are put in one after the other."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.done: list[str] = []  # in the order in which they ended
+        self.answers: dict[str, Any] = {}
+        self.threads: list[threading.Thread] = []
+
+    def waiting(self) -> int:
+        """Requests that the server has put off."""
+        url = f"http://127.0.0.1:{self.server.port}/metrics"
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            found = re.search(rb"^llamacpp:requests_deferred (\d+)", answer.read(), re.MULTILINE)
+        assert found
+        return int(found[1])
+
+    def start(self, name: str, session: str, n_predict: int, waiting: int) -> None:
+        """Put a request in, and go on when ``waiting`` ones wait for a slot."""
+
+        def call() -> None:
+            self.answers[name] = turn(
+                self.server, session, 0, session, n_predict=n_predict, ignore_eos=True
+            )
+            self.done.append(name)
+
+        before = len(self.busy())
+        self.threads.append(threading.Thread(target=call))
+        self.threads[-1].start()
+        deadline = time.monotonic() + 60
+        while self.waiting() != waiting or (not waiting and len(self.busy()) == before):
+            assert time.monotonic() < deadline, (name, self.done)
+            time.sleep(0.01)
+
+    def busy(self) -> list[Any]:
+        return [slot for slot in self.server.request("/slots")[1] if slot["is_processing"]]
+
+    def finish(self) -> list[str]:
+        for thread in self.threads:
+            thread.join(240)
+        return self.done
+
+
+@pytest.fixture(scope="module")
+def queues(
+    built: Built, smollm2: Path, home: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[int], AbstractContextManager[Server]]:
+    """A server with so many slots that tells how many requests wait, and lets sessions wait."""
+    folder = tmp_path_factory.mktemp("queues")
+
+    def start(n_slots: int) -> AbstractContextManager[Server]:
+        command: list[str | Path] = ["sh", built.file, "--server", "-m", smollm2, "--slots"]
+        command += ["-c", str(1024 * n_slots), "-np", str(n_slots), "-t", "2", "--metrics"]
+        command += ["--session-busy-wait-ms", "-1"]
+        return running(command, folder / f"{n_slots}.log", home)
+
+    return start
+
+
+def test_one_slot_serves_two_sessions_in_order_of_arrival(
+    queues: Callable[[int], AbstractContextManager[Server]],
+) -> None:
+    """A session that keeps the only slot busy does not keep another one out."""
+    with queues(1) as server:
+        calls = Calls(server)
+        calls.start("Kim 1", "Kim", 600, 0)
+        for waiting, name in enumerate(("Lea 1", "Kim 2", "Lea 2"), 1):
+            calls.start(name, name[:3], 2, waiting)
+        assert calls.finish() == ["Kim 1", "Lea 1", "Kim 2", "Lea 2"]
+        assert sessions(server) == ["Lea"]
+
+
+def test_a_session_that_waits_for_its_slot_blocks_no_other(
+    queues: Callable[[int], AbstractContextManager[Server]],
+) -> None:
+    with queues(2) as server:
+        calls = Calls(server)
+        calls.start("Kim 1", "Kim", 600, 0)
+        calls.start("Kim 2", "Kim", 2, 1)
+        turn(server, "Lea", 0, "Lea")  # goes past the one that waits
+        assert calls.done == []
+        assert calls.finish() == ["Kim 1", "Kim 2"]
+        assert calls.answers["Kim 1"]["id_slot"] == calls.answers["Kim 2"]["id_slot"]
+        assert sorted(sessions(server)) == ["Kim", "Lea"]
+
+
+def test_many_sessions_take_no_more_memory_than_the_cache_may(
     built: Built, smollm2: Path, home: dict[str, str], tmp_path: Path
 ) -> None:
-    command: list[str | Path] = ["sh", built.file, "--server", "-m", smollm2, "-c", "1024"]
-    command += ["-np", "1", "-t", "2", "--session-busy-wait-ms", "-1"]
-    calls = [(name, number, name) for number in (0, 1) for name in ("Kim", "Lea", "Kim")]
-    with running(command, tmp_path / "one.log", home) as server:
-        answers = together(server, calls, 8)
-    assert {answer["id_slot"] for answer in answers} == {0}
+    """Each of 160 sessions leaves a prompt of 1 MiB; the host prompt cache holds 4 MiB."""
+    command: list[str | Path] = ["sh", built.file, "--server", "-m", smollm2, *OPTIONS]
+    with running([*command, "--cache-ram", "4"], tmp_path / "many.log", home) as server:
+        memory: list[int] = []
+        for number in range(160):
+            body = {"prompt": SYSTEM[:240], "n_predict": 1, "session_id": f"{number} {'x' * 240}"}
+            assert server.request("/completion", body)[0] == 200
+            memory.append(memory_bytes(server))
+        assert memory[-1] - memory[20] < 24 << 20
+        assert "cache size limit reached" in server.log_text()
+
+
+def memory_bytes(server: Server) -> int:
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    found = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)
+    assert found
+    return int(found[1]) * 1024
+
+
+def test_a_router_passes_the_session_and_the_flags_on(
+    built: Built, smollm2: Path, home: dict[str, str], tmp_path: Path
+) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    (models / "small.gguf").symlink_to(smollm2)
+    command: list[str | Path] = ["sh", built.file, "--server", "--models-dir", models]
+    command += [*OPTIONS, "--session-busy-wait-ms", "77"]
+    body = {"model": "small", **ROUTES["/v1/chat/completions"]}
+    with running(command, tmp_path / "router.log", home) as server:
+        for more, headers in (({}, {"X-Session-Id": "Mo"}), ({"session_id": "Nia"}, {})):
+            status, answer = server.request(
+                "/v1/chat/completions", {**body, **more}, headers=headers
+            )
+            assert status == 200, answer
+        slots = server.request("/slots?model=small")[1]
+        assert sorted(slot["opencoti"]["session_id"] for slot in slots) == ["Mo", "Nia"]
+        reuse = server.request("/props?model=small")[1]["opencoti"]["kv_reuse"]
+        assert reuse["session_busy_wait_ms"] == 77
