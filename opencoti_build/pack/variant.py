@@ -36,11 +36,12 @@ class HostIdentity:
 
 @dataclass(frozen=True)
 class GpuLibrary:
-    """A library to embed: its name in the file, and the GPU architectures that it has code for."""
+    """A library to embed: its name in the file, what it has code for, and its ABI digest."""
 
     name: str
     path: Path
     architectures: tuple[str, ...]
+    abi_digest: str
 
 
 @dataclass(frozen=True)

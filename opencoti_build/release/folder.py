@@ -132,7 +132,8 @@ def outer_manifest(
     context = pipeline.context
     facts = ape_facts(pipeline) if isinstance(pipeline, Reference) else inner_facts(pipeline)
     commit, dirty = _commit(context.project)
-    targets = {str(recipe.target): _target(host, recipe) for recipe in context.targets}
+    abi = None if isinstance(pipeline, Reference) else pipeline.abi_digest
+    targets = {str(recipe.target): _target(host, recipe, abi) for recipe in context.targets}
     return {
         "format": FORMAT,
         "engine": {
@@ -176,6 +177,7 @@ def _library(made: Made) -> dict[str, object] | None:
         **_entry(made.variant.entries[0]),
         "file": file,
         "architectures": list(made.library.architectures),
+        "abi_digest": made.library.abi_digest,
     }
 
 
@@ -186,12 +188,13 @@ def _gates(pipeline: Pipeline | Reference) -> list[dict[str, object]]:
     return [result.to_json() for result in kept_results(pipeline.context, pipeline.workspace)]
 
 
-def _target(host: Host, recipe: TargetRecipe) -> dict[str, object]:
+def _target(host: Host, recipe: TargetRecipe, abi: str | None) -> dict[str, object]:
     """One target's row. What zig was told says nothing about a program of upstream's build."""
     ours = host.kind is None
     return {
         "minimum": str(recipe.minimum) if ours and recipe.minimum else None,
         "cpu_variants": list(recipe.cpu_variants) if ours else [],
+        "abi_digest": abi,
         "files": [_entry(entry) for entry in target_files(host, recipe.target)],
     }
 

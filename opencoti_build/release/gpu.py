@@ -29,7 +29,7 @@ def find_library(
     for target, cuda in context.cuda_libraries:
         if cuda.component == variant.component:
             path = pipeline.cuda(target, cuda.architectures)
-            return GpuLibrary(variant.embed, path, cuda.architectures)
+            return GpuLibrary(variant.embed, path, cuda.architectures, pipeline.abi_digest)
     context.ui.info(f"{name} is made without {variant.embed}: no {variant.component}")
     return None
 
