@@ -239,7 +239,7 @@ def test_an_old_driver_is_named(place: Place) -> None:
     [("crash", "signal 11"), ("hang", "OPENCOTI_GPU_TIMEOUT"), ("exit", "ended"), ("999", "999")],
 )
 def test_a_driver_that_fails_is_told_in_one_line(place: Place, fault: str, word: str) -> None:
-    place.env |= {"STANDIN_FAULT": fault, "OPENCOTI_GPU_TIMEOUT": "1"}
+    place.env.update({"STANDIN_FAULT": fault, "OPENCOTI_GPU_TIMEOUT": "1"})
     place.files.libraries.make(place.side)
     found = run(place.file(full=True), place.env)
     assert (found.status, found.devices) == (0, {})
@@ -286,7 +286,7 @@ def test_without_any_library_nothing_is_said_or_asked(place: Place) -> None:
 )  # fmt: skip
 def test_a_run_without_gpu_touches_no_library(place: Place, arguments: list[str]) -> None:
     words = [word for word in arguments if "LLAMA" not in word]
-    place.env |= dict(word.split("=") for word in arguments if "LLAMA" in word)
+    place.env.update(word.split("=") for word in arguments if "LLAMA" in word)
     place.files.libraries.make(place.side, abi=OTHER_ABI)
     found = run(place.file(full=True), place.env, *words)
     assert (found.status, found.devices, found.lines) == (0, {}, [])
@@ -303,7 +303,7 @@ def test_a_run_without_gpu_touches_no_library(place: Place, arguments: list[str]
 )  # fmt: skip
 def test_a_run_that_asks_for_a_gpu_gets_it(place: Place, arguments: list[str]) -> None:
     words = [word for word in arguments if "LLAMA" not in word]
-    place.env |= dict(word.split("=") for word in arguments if "LLAMA" in word)
+    place.env.update(word.split("=") for word in arguments if "LLAMA" in word)
     found = run(place.file(full=True), place.env, *words)
     assert found.devices == {"CUDA0": "NVIDIA GeForce RTX 3090"}
 
@@ -409,7 +409,7 @@ def test_a_library_that_finds_no_card(place: Place) -> None:
 
 def test_props_tell_the_library_and_the_devices(place: Place, smollm2: Path) -> None:
     library = place.files.libraries.make(place.side)
-    arguments = ["--server", "-m", str(smollm2), "-c", "256", "-np", "1", "-fa", "off"]
+    arguments = ["--server", "-m", str(smollm2), "-c", "256", "-np", "1", "-lv", "4"]
     log = place.folder / "log"
     with running(["sh", place.file(), *arguments], log, place.env) as server:
         backend = server.request("/props")[1]["opencoti"]["backend"]

@@ -31,38 +31,49 @@ static const char *setting(const char *name)
     return value ? value : "";
 }
 
-static int visible(int number, const struct card *card)
+static int is_named(const char *word, int number, const struct card *card)
 {
-    const char *list = getenv("CUDA_VISIBLE_DEVICES");
-    char text[1024], uuid[64], *at = uuid;
-    if (!list)
-        return 1;
+    char uuid[64], *at = uuid, *end;
     at += sprintf(at, "GPU-");
     for (int i = 0; i < 16; i++)
         at += sprintf(at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", card->byte);
-    snprintf(text, sizeof text, "%s", list);
+    return !strcmp(word, uuid) || (strtol(word, &end, 10) == number && !*end && end > word);
+}
+
+/* The cards in the order of CUDA_VISIBLE_DEVICES, up to the first word that names none. */
+static void choose(const struct card *all, int number)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "%s", setting("CUDA_VISIBLE_DEVICES"));
     for (char *word = strtok(text, ","); word; word = strtok(NULL, ",")) {
-        char *end;
-        if (!strcmp(word, uuid) || (strtol(word, &end, 10) == number && !*end && end > word))
-            return 1;
+        int i = 0;
+        while (i < number && !is_named(word, i, &all[i]))
+            i++;
+        if (i == number)
+            break;
+        cards[count++] = all[i];
     }
-    return 0;
 }
 
 static void read_cards(void)
 {
     const char *at = setting("STANDIN_CARDS");
-    count = 0;
-    for (int number = 0; *at && count < MAX; number++) {
-        struct card *card = &cards[count];
+    struct card all[MAX];
+    int number = 0;
+    for (; *at && number < MAX; number++) {
+        struct card *card = &all[number];
         int used = 0;
         if (sscanf(at, "%127[^/]/%d.%d/%x/%lu%n", card->name, &card->major, &card->minor,
                    &card->byte, &card->mib, &used) != 5)
             abort();
         at += used;
         at += *at == ';';
-        count += visible(number, card);
     }
+    count = 0;
+    if (getenv("CUDA_VISIBLE_DEVICES"))
+        choose(all, number);
+    else
+        memcpy(cards, all, sizeof all[0] * (unsigned)(count = number));
 }
 
 int cuInit(unsigned flags)
