@@ -103,7 +103,7 @@ def _note(body: bytes, rows: Sequence[Mapping[str, Any]], engine: str | None) ->
         return failed(check, "gpu-note-missing", f"{CUDA_LIBRARY} does not say which engine it is "
                       "for; no engine will load it")  # fmt: skip
     actual = _promised(body)
-    if actual is not None and sorted(note.architectures) != sorted(actual):
+    if actual and sorted(note.architectures) != sorted(actual):
         return failed(check, "gpu-note-mismatch", "the library has code for other architectures "
                       "than it says", says=" ".join(note.architectures),
                       actual=" ".join(actual))  # fmt: skip
@@ -119,10 +119,10 @@ def _note(body: bytes, rows: Sequence[Mapping[str, Any]], engine: str | None) ->
     return passed(check, f"{note.abi}, CUDA {note.driver // 1000}.{note.driver % 1000 // 10}")
 
 
-def _promised(body: bytes) -> tuple[str, ...] | None:
-    """What the device code is for; None when it cannot be read, which is said elsewhere."""
+def _promised(body: bytes) -> tuple[str, ...]:
+    """What the device code is for; nothing when it cannot be read, which is said elsewhere."""
     section = fatbin.read_section(body)
     try:
-        return fatbin.promised(fatbin.read_containers(section)) if section is not None else None
+        return fatbin.promised(fatbin.read_containers(section)) if section is not None else ()
     except fatbin.FatbinError:
-        return None
+        return ()

@@ -88,6 +88,12 @@ class Place:
         return len(trace.read_text().splitlines()) if trace.exists() else 0
 
 
+def _pairs(arguments: list[str]) -> dict[str, str]:
+    """The settings of the environment among ``arguments``."""
+    found = [word.partition("=") for word in arguments if "LLAMA" in word]
+    return {name: value for name, _, value in found}
+
+
 @pytest.fixture
 def place(files: Files, tmp_path: Path) -> Place:
     for name in ("home", "tmp"):
@@ -286,7 +292,7 @@ def test_without_any_library_nothing_is_said_or_asked(place: Place) -> None:
 )  # fmt: skip
 def test_a_run_without_gpu_touches_no_library(place: Place, arguments: list[str]) -> None:
     words = [word for word in arguments if "LLAMA" not in word]
-    place.env.update(word.split("=") for word in arguments if "LLAMA" in word)
+    place.env.update(_pairs(arguments))
     place.files.libraries.make(place.side, abi=OTHER_ABI)
     found = run(place.file(full=True), place.env, *words)
     assert (found.status, found.devices, found.lines) == (0, {}, [])
@@ -303,7 +309,7 @@ def test_a_run_without_gpu_touches_no_library(place: Place, arguments: list[str]
 )  # fmt: skip
 def test_a_run_that_asks_for_a_gpu_gets_it(place: Place, arguments: list[str]) -> None:
     words = [word for word in arguments if "LLAMA" not in word]
-    place.env.update(word.split("=") for word in arguments if "LLAMA" in word)
+    place.env.update(_pairs(arguments))
     found = run(place.file(full=True), place.env, *words)
     assert found.devices == {"CUDA0": "NVIDIA GeForce RTX 3090"}
 
