@@ -18,11 +18,12 @@ from opencoti_build.pack.zipreader import read_zip
 from opencoti_build.targets import Target
 from opencoti_build.verify.abi import program_digest
 from tests.engine.conftest import Built
-from tests.lib.gpu import ARCHITECTURES, GTX_1080, H200, NAME, RTX_3090, Libraries, driver
+from tests.lib.gpu import ARCHITECTURES, GTX_1080, H200, NAME, RTX_3090, Libraries, Run, driver
 from tests.lib.gpu import list_devices as run
 from tests.lib.server import running
 
 OTHER_ABI = "cd" * 32
+LARGE = 96 << 20
 VERSION = "0.10.3"
 
 
@@ -321,14 +322,41 @@ def test_help_is_no_gpu_run(place: Place) -> None:
     assert done.returncode == 0 and place.asked() == 0 and place.unpacked() == []
 
 
-def test_many_first_starts_at_once(place: Place) -> None:
-    file = place.file(full=True)
+@pytest.fixture
+def large(place: Place) -> tuple[Path, Path]:
+    """A single file with a library that takes a moment to unpack, and where it goes."""
+    library = shutil.copyfile(place.files.library, place.folder / "large.so")
+    with library.open("r+b") as stream:
+        stream.truncate(LARGE)
+    embedded = GpuLibrary(NAME, library, ARCHITECTURES, place.files.libraries.abi)
+    identity = host_identity(place.files.bare)
+    made = make_variant(place.files.bare, place.folder / "large.llamafile", identity, embedded)
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()
+    return made.path, place.side.parent / digest[:32] / NAME
+
+
+def test_many_first_starts_at_once(place: Place, large: tuple[Path, Path]) -> None:
+    file, expected = large
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: run(file, place.env, timeout=120), range(8)))
-    expected = place.side.parent / place.unpacked_name
+        found = list(pool.map(lambda _: run(file, place.env, timeout=240), range(8)))
     assert [item.used for item in found] == [(str(expected), "embedded")] * 8
     assert list(expected.parent.iterdir()) == [expected]
-    assert expected.read_bytes() == place.files.library.read_bytes()
+    digest = hashlib.sha256(expected.read_bytes()).hexdigest()
+    assert expected.parent.name == digest[:32]
+
+
+def test_a_start_that_is_killed_leaves_nothing_half(place: Place, large: tuple[Path, Path]) -> None:
+    file, expected = large
+    process = subprocess.Popen(["sh", file, "--list-devices"], env=place.env)
+    try:
+        while not (found := list(expected.parent.glob(".*.tmp"))):
+            assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+    assert not expected.exists() and found[0].stat().st_size <= LARGE
+    assert run(file, place.env).used == (str(expected), "embedded")
+    assert expected.stat().st_size == LARGE
 
 
 def test_a_home_that_cannot_be_written(place: Place) -> None:
@@ -336,6 +364,26 @@ def test_a_home_that_cannot_be_written(place: Place) -> None:
     found = run(place.file(full=True), place.env)
     assert found.used is not None and found.used[1] == "embedded"
     assert found.used[0].startswith(f"{place.folder}/tmp/opencoti-{os.geteuid()}/v/{VERSION}/")
+
+
+@pytest.mark.parametrize("options", ["noexec", "size=40m"])
+def test_a_home_that_is_noexec_or_full(
+    place: Place, large: tuple[Path, Path], options: str
+) -> None:
+    """The engine fits into 40 MB, the library does not."""
+    home = place.folder / "mounted"
+    home.mkdir()
+    mount = f"mount -t tmpfs -o {options} none {home}"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("a file system cannot be mounted here")
+    place.env["OPENCOTI_HOME"] = str(home)
+    script = f"{mount} && exec sh {large[0]} --list-devices"
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script], env=place.env, capture_output=True, text=True
+    )
+    used = Run(done.returncode, done.stdout, done.stderr).used
+    assert used is not None and used[0].startswith(f"{place.folder}/tmp/opencoti-")
+    assert list((place.folder / "tmp").glob("*/v/*/*/.*.tmp")) == []
 
 
 def test_a_place_of_others_is_not_used(place: Place) -> None:
