@@ -27,8 +27,8 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory(prefix="opencoti-dist-") as out:
         commands = {
-            "artifact": ["artifact", "--tag", args.tag, "--out", out, "--quiet"],
-            "plan": ["plan", "--tag", args.tag, "--quiet"],
+            "artifact": ["artifact", "--tag", args.tag, "--out", out, "--quiet", "--no-cuda"],
+            "plan": ["plan", "--tag", args.tag, "--quiet", "--no-cuda"],
             "series apply": ["series", "apply", "--quiet"],
             "--help": ["--help"],
         }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opencoti_build.errors import UsageError
+from opencoti_build.errors import BuildError, UsageError
 from opencoti_build.paths import Cache, Project, find_cache, find_project
 from opencoti_build.recipe import (
     CudaRecipe,
@@ -78,6 +78,23 @@ class BuildContext:
                 + ", ".join(map(str, targets)),
             )
         return context
+
+    def with_cuda_if_possible(self) -> BuildContext:
+        """The same run, with CUDA libraries if it can have some and there is a compiler for them.
+
+        When only the compiler is missing, or useless, one line says so.
+        """
+        if self.toolchain is not Toolchain.ZIG or not self.cuda_libraries:
+            return self
+        from opencoti_build.toolchains.nvcc import find_nvcc
+
+        try:
+            find_nvcc()
+        except BuildError as error:
+            how = f"; {error.hint}" if error.hint else ""
+            self.ui.info(f"without the CUDA library: {error.message}{how}")
+            return self
+        return self.with_cuda()
 
     def fetching(self) -> FetchContext:
         """The same run as the sources package sees it."""

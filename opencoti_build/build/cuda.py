@@ -19,6 +19,7 @@ from pathlib import Path
 from opencoti_build.build import cuda_files, join, measure
 from opencoti_build.build.cuda_files import CudaFile, CudaFiles
 from opencoti_build.build.cuda_names import check_names
+from opencoti_build.build.cuda_note import SYMBOL, needed_driver, note_text, write_note
 from opencoti_build.build.diagnostics import build_failure
 from opencoti_build.build.environment import CUDA_OBJECTS, compiler_environment
 from opencoti_build.build.memory import (
@@ -46,7 +47,7 @@ LIBRARY = "ggml-cuda.so"
 LINK_LIMIT = 2 << 30
 """Bytes: relocations of x86-64 code reach no further."""
 
-_EXPORTS = "{\n  global: ggml_backend_*;\n  local: *;\n};\n"
+_EXPORTS = f"{{\n  global: ggml_backend_*; {SYMBOL};\n  local: *;\n}};\n"
 # What libstdc++ of newer systems asks of glibc, for those that do not have it.
 _OLD_GLIBC = """\
 #include <stdint.h>
@@ -65,12 +66,22 @@ __attribute__((visibility("hidden"))) uint32_t arc4random(void)
 
 @dataclass(frozen=True)
 class CudaSpec:
-    """What to build: the patched tree, for which architectures, with which compilers."""
+    """What to build: the patched tree, for which architectures, with which compilers.
+
+    ``abi`` is the tree's ABI digest, ``version`` that of the engine.
+    """
 
     tree: str
     architectures: tuple[str, ...]
     nvcc: NvccToolchain
     zig: ZigToolchain
+    abi: str
+    version: str
+
+    def note(self) -> str:
+        """What the library says about itself."""
+        driver = needed_driver(self.nvcc.version)
+        return note_text(self.abi, self.architectures, driver, self.version)
 
     def step(self) -> Step:
         """The step with everything that can change its output."""
@@ -84,6 +95,7 @@ class CudaSpec:
                 "calls": LAYOUT,
                 "zig": self.zig.to_key(),
                 "flags": list(cuda_files.KEY),
+                "note": self.note(),
             },
         )
 
@@ -192,13 +204,14 @@ class CudaBuilder:
         exports, old = self.folder / "exports.map", self.folder / "old-glibc.c"
         write_atomic(exports, _EXPORTS.encode())
         write_atomic(old, _OLD_GLIBC.encode())
+        note = write_note(self.folder, self.spec.note())
         response = self.folder / "objects.rsp"
         write_atomic(response, "\n".join(map(str, objects)).encode())
         wrappers = self.spec.zig.write_wrappers(self.cache.toolchains)
         command = [
             # Without -O zig adds checks, and the names of files that they print.
             str(wrappers.cc), "-O2", "-shared", "-s", "-g0", "-o", str(library),
-            f"@{response}", str(old), str(self.spec.nvcc.runtime),
+            f"@{response}", str(old), str(note), str(self.spec.nvcc.runtime),
             str(self.spec.nvcc.host.library), str(base),
             "-lunwind", "-lm", "-ldl", "-lrt", "-lpthread", "-Wl,-rpath,$ORIGIN",
             "-Wl,--no-undefined", f"-Wl,--version-script={exports}",

@@ -72,7 +72,10 @@ def program_name(target: Target, goal: str = ENGINE) -> str:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """What to build: the patched tree, for which target, with which toolchain and names."""
+    """What to build: the patched tree, for which target, with which toolchain and names.
+
+    ``abi_digest`` is the tree's (``build.abi``).
+    """
 
     target: Target
     tree: str
@@ -81,6 +84,7 @@ class EngineSpec:
     tag: str
     toolchain: ZigToolchain
     cpu_variants: tuple[str, ...]
+    abi_digest: str
 
     def cmake_options(self) -> dict[str, str]:
         """Cache variables that decide what is built. No paths: they are part of the key."""
@@ -111,6 +115,7 @@ class EngineSpec:
             "LLAMA_BUILD_UI": "OFF",
             "LLAMA_CURL": "OFF",
             "LLAMA_OPENSSL": "OFF",
+            "OPENCOTI_ABI_DIGEST": self.abi_digest,
             "OPENCOTI_AVX512_FLAGS": ";".join(self.toolchain.avx512_flags),
             "OPENCOTI_CPU_VARIANTS": ";".join(self.cpu_variants),
             "OPENCOTI_ENGINE": "ON",
@@ -263,8 +268,8 @@ def _copy(source: Path, target: Path, mode: int) -> None:
 
 
 def _only_names_changed(folder: Path, options: dict[str, str]) -> bool:
-    """Whether the new options differ from the configured ones in version and tag alone."""
-    names = {"OPENCOTI_TAG", "OPENCOTI_VERSION"}
+    """Whether the new options differ from the configured ones in strings of the program alone."""
+    names = {"OPENCOTI_ABI_DIGEST", "OPENCOTI_TAG", "OPENCOTI_VERSION"}
     try:
         cached = (folder / "CMakeCache.txt").read_text(errors="replace")
     except OSError:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from opencoti_build.build.abi import abi_digest
 from opencoti_build.build.context import BuildContext
 from opencoti_build.build.cuda import LIBRARY, CudaBuilder, CudaSpec
 from opencoti_build.build.engine import EngineBuilder, EngineSpec, program_name
@@ -57,6 +59,11 @@ class Pipeline:
         """Fetch the base and apply the series. Raises SourceError and SeriesError."""
         return cls(context, prepare_workspace(context))
 
+    @cached_property
+    def abi_digest(self) -> str:
+        """The digest of what the engine shares with a GPU library."""
+        return abi_digest(self.workspace.path)
+
     def spec(self, recipe: TargetRecipe) -> EngineSpec:
         """The engine to build for one target of the recipe."""
         return EngineSpec(
@@ -67,6 +74,7 @@ class Pipeline:
             tag=self.context.tag,
             toolchain=zig_toolchain(recipe.target, recipe.minimum_version),
             cpu_variants=recipe.cpu_variants,
+            abi_digest=self.abi_digest,
         )
 
     def steps(self) -> list[Step]:
@@ -154,8 +162,15 @@ class Pipeline:
         return folder / LIBRARY
 
     def _cuda_spec(self, recipe: TargetRecipe, architectures: tuple[str, ...]) -> CudaSpec:
-        zig = self.spec(recipe).toolchain
-        return CudaSpec(self.workspace.tree, architectures, self.nvcc(recipe.target), zig)
+        engine = self.spec(recipe)
+        return CudaSpec(
+            tree=self.workspace.tree,
+            architectures=architectures,
+            nvcc=self.nvcc(recipe.target),
+            zig=engine.toolchain,
+            abi=engine.abi_digest,
+            version=engine.version,
+        )
 
     def nvcc(self, target: Target) -> NvccToolchain:
         """The CUDA compiler for ``target``. Raises BuildError and SourceError."""

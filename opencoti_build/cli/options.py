@@ -34,10 +34,12 @@ def offline_option(function: F) -> F:
 
 
 def cuda_option(function: F) -> F:
-    """Add ``--cuda`` to a command with the options of a build; it is off by default."""
+    """Add ``--cuda`` to a command with the options of a build; without it nvcc decides."""
     return click.option(
         "--cuda/--no-cuda",
-        help="With the CUDA library; it takes hours to compile [--no-cuda].",
+        default=None,
+        help="With the CUDA library, which takes hours to compile the first time [if there is a "
+        "CUDA compiler].",
     )(function)
 
 
@@ -66,7 +68,7 @@ def build_options(function: Callable[..., None]) -> Callable[..., None]:
         jobs: int | None,
         offline: bool,
         quiet: bool,
-        cuda: bool = False,
+        cuda: bool | None = False,
         **rest: object,
     ) -> None:
         from opencoti_build.build.context import make_context
@@ -80,7 +82,11 @@ def build_options(function: Callable[..., None]) -> Callable[..., None]:
             jobs=jobs,
             toolchain=toolchain,
         )
-        function(context.with_cuda() if cuda else context, **rest)
+        if cuda:
+            context = context.with_cuda()
+        elif cuda is None:
+            context = context.with_cuda_if_possible()
+        function(context, **rest)
 
     return with_context
 

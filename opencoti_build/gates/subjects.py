@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from opencoti_build.build.abi import abi_digest
 from opencoti_build.build.context import BuildContext
 from opencoti_build.build.engine import ENGINE, EngineBuilder, EngineSpec
 from opencoti_build.build.steps import Step, StepStore
@@ -120,6 +121,7 @@ class SubjectBuilder:
             tag=self.context.tag,
             toolchain=zig_toolchain(recipe.target, recipe.minimum_version),
             cpu_variants=(variant,),
+            abi_digest=abi_digest(workspace.path),
             subject=name,
             switches=variant_switches(self.workspace(BASE).path)[variant],
             goals=goals,

@@ -36,7 +36,7 @@ class HostIdentity:
 
 @dataclass(frozen=True)
 class GpuLibrary:
-    """A library to embed: its name in the file, and the GPU architectures that it has code for.
+    """A library to embed: its name in the file, what it has code for, and its ABI digest.
 
     ``licenses``: the texts that travel with it, as entries' names and bytes. ``toolchains``: rows
     of the manifest.
@@ -45,6 +45,7 @@ class GpuLibrary:
     name: str
     path: Path
     architectures: tuple[str, ...]
+    abi_digest: str
     licenses: tuple[tuple[str, bytes], ...] = ()
     toolchains: tuple[Mapping[str, str], ...] = ()
 

@@ -141,7 +141,8 @@ def outer_manifest(
         rows = cast("list[Mapping[str, str]]", facts["toolchains"])
         more = made.library.toolchains if made.library else ()
         facts["toolchains"] = [*rows, *(row for row in more if row not in rows)]
-    targets = {str(recipe.target): _target(host, recipe) for recipe in context.targets}
+    abi = None if isinstance(pipeline, Reference) else pipeline.abi_digest
+    targets = {str(recipe.target): _target(host, recipe, abi) for recipe in context.targets}
     return {
         "format": FORMAT,
         "engine": {
@@ -186,6 +187,7 @@ def _library(made: Made) -> dict[str, object] | None:
         "file": file,
         "architectures": list(made.library.architectures),
         "architecture_sizes": code_sizes(made.library.path),
+        "abi_digest": made.library.abi_digest,
     }
 
 
@@ -196,12 +198,13 @@ def _gates(pipeline: Pipeline | Reference) -> list[dict[str, object]]:
     return [result.to_json() for result in kept_results(pipeline.context, pipeline.workspace)]
 
 
-def _target(host: Host, recipe: TargetRecipe) -> dict[str, object]:
+def _target(host: Host, recipe: TargetRecipe, abi: str | None) -> dict[str, object]:
     """One target's row. What zig was told says nothing about a program of upstream's build."""
     ours = host.kind is None
     return {
         "minimum": str(recipe.minimum) if ours and recipe.minimum else None,
         "cpu_variants": list(recipe.cpu_variants) if ours else [],
+        "abi_digest": abi,
         "files": [_entry(entry) for entry in target_files(host, recipe.target)],
     }
 

@@ -32,7 +32,9 @@ def find_library(
             path = pipeline.cuda(target, cuda.architectures)
             nvcc = pipeline.nvcc(target.target)
             licenses, facts = tuple(gpu_license_entries(nvcc)), tuple(nvcc.facts())
-            return GpuLibrary(variant.embed, path, cuda.architectures, licenses, facts)
+            return GpuLibrary(
+                variant.embed, path, cuda.architectures, pipeline.abi_digest, licenses, facts
+            )
     context.ui.info(f"{name} is made without {variant.embed}: no {variant.component}")
     return None
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from opencoti_build.pack.index import Index
 from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipreader import ZipLayout, read_entry
 from opencoti_build.targets import System, Target
-from opencoti_build.verify import elf, macho, pe
+from opencoti_build.verify import abi, elf, macho, pe
 from opencoti_build.verify.report import Finding, failed, passed
 
 Problems = Iterator[tuple[str, str, object]]
 
 
 def check_engine(
-    data: Source, layout: ZipLayout, target: Target, index: Index
+    data: Source,
+    layout: ZipLayout,
+    target: Target,
+    index: Index,
+    release: Mapping[str, Any] | None = None,
 ) -> Iterator[Finding]:
-    """The program and library checks of one engine, then its version string."""
+    """The program and library checks of one engine, then its version string and ABI digest.
+
+    ``release`` is the release's manifest.
+    """
     prefix, check = f"engine/{target.value}/", f"engine {target.value}"
     beside = frozenset(file.name for file in index.files)
     problems: list[Finding] = []
@@ -30,6 +38,7 @@ def check_engine(
         problems += _program(check, prefix + file.name, body, target, beside, program)
         if program:
             yield _version(f"version {target.value}", body, index)
+            yield abi.check_digest(target, body, release)
     yield from problems or [passed(check, f"{_kind(target)}, {len(index.files)} files")]
 
 

@@ -1,4 +1,4 @@
-"""Checks of the GPU libraries in a file: the program's form, and which cards it has code for."""
+"""Checks of the GPU libraries in a file: form, which cards they have code for, for which engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipreader import ZipLayout
 from opencoti_build.targets import Target
-from opencoti_build.verify import elf, fatbin
+from opencoti_build.verify import abi, elf, fatbin, gpu_note
 from opencoti_build.verify.outer import find_artifact
 from opencoti_build.verify.report import Finding, failed, passed, skipped
 
@@ -39,11 +39,17 @@ def check_gpu(
     artifact = find_artifact(manifest, name) if manifest else None
     if artifact is not None and artifact.get("gpu_library"):
         listed.append(artifact["gpu_library"])
-    yield from check_library(body, listed)
+    yield from check_library(body, listed, abi.engine_digests(data, layout))
 
 
-def check_library(body: bytes, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """The form of a CUDA library, and its architectures against ``rows`` that name some."""
+def check_library(
+    body: bytes, rows: Sequence[Mapping[str, Any]], engines: Mapping[Target, str | None]
+) -> Iterator[Finding]:
+    """The form of a CUDA library, and what it says about itself.
+
+    Its architectures and its ABI digest are compared with ``rows`` that name some, and the digest
+    with that of the engine for the same target (``engines``).
+    """
     check = "gpu library"
     facts = elf.read_elf(body)
     if facts is None or facts.machine not in _MACHINES:
@@ -55,6 +61,7 @@ def check_library(body: bytes, rows: Sequence[Mapping[str, Any]]) -> Iterator[Fi
     ]
     yield from problems or [passed(check, f"ELF, {facts.machine}, {len(body)} bytes")]
     yield _architectures(body, rows)
+    yield _note(body, rows, engines.get(_target(facts)))
 
 
 def code_sizes(path: Path) -> dict[str, int]:
@@ -90,3 +97,39 @@ def _architectures(body: bytes, rows: Sequence[Mapping[str, Any]]) -> Finding:
                           expected=" ".join(map(str, names)), actual=" ".join(actual))  # fmt: skip
     text = f"{' '.join(actual)}, {len(containers)} source files"
     return passed(check, text) if stated else skipped(check, "gpu-architectures-unstated", text)
+
+
+def _note(body: bytes, rows: Sequence[Mapping[str, Any]], engine: str | None) -> Finding:
+    """The library's note against its device code, the engine beside it and the manifests."""
+    check = "gpu abi"
+    try:
+        note = gpu_note.read_note(body)
+    except gpu_note.NoteError as error:
+        return failed(check, "gpu-note-malformed", f"{CUDA_LIBRARY} says nothing useful: {error}")
+    if note is None:
+        return failed(check, "gpu-note-missing", f"{CUDA_LIBRARY} does not say which engine it is "
+                      "for; no engine will load it")  # fmt: skip
+    actual = _promised(body)
+    if actual and sorted(note.architectures) != sorted(actual):
+        return failed(check, "gpu-note-mismatch", "the library has code for other architectures "
+                      "than it says", says=" ".join(note.architectures),
+                      actual=" ".join(actual))  # fmt: skip
+    for row in rows:
+        if row.get("abi_digest", note.abi) != note.abi:
+            return failed(check, "gpu-abi-mismatch", "the library is for another engine than the "
+                          "manifest says", expected=row["abi_digest"], actual=note.abi)  # fmt: skip
+    if engine is None:
+        return skipped(check, "gpu-abi-unproved", f"{note.abi}; no engine here to compare it with")
+    if engine != note.abi:
+        return failed(check, "gpu-abi-mismatch", "the engine in the file will refuse the library",
+                      expected=engine, actual=note.abi)  # fmt: skip
+    return passed(check, f"{note.abi}, CUDA {note.driver // 1000}.{note.driver % 1000 // 10}")
+
+
+def _promised(body: bytes) -> tuple[str, ...]:
+    """What the device code is for; nothing when it cannot be read, which is said elsewhere."""
+    section = fatbin.read_section(body)
+    try:
+        return fatbin.promised(fatbin.read_containers(section)) if section is not None else ()
+    except fatbin.FatbinError:
+        return ()

@@ -34,7 +34,7 @@ def verify_file(path: Path, manifest: Mapping[str, Any] | None, ui: Ui) -> Repor
                     marks = hosts.marks(inner, manifest, path.name)
                     result = scan(stream, layout.entries if layout else (), task, marks)
                     if layout is not None:
-                        findings += _inside(data, layout, result, inner)
+                        findings += _inside(data, layout, result, inner, manifest)
                         if all(finding.ok for finding in findings):
                             findings += gpu.check_gpu(data, layout, inner.rows, manifest, path.name)
             except PackError as error:  # empty file
@@ -54,7 +54,11 @@ def verify_file(path: Path, manifest: Mapping[str, Any] | None, ui: Ui) -> Repor
 
 
 def _inside(
-    data: Source, layout: ZipLayout, result: Scan, inner: hosts.VariantFacts
+    data: Source,
+    layout: ZipLayout,
+    result: Scan,
+    inner: hosts.VariantFacts,
+    release: Mapping[str, Any] | None,
 ) -> Iterator[Finding]:
     """All checks that need the layout. Programs are examined only when their bytes are right."""
     crc = structure.check_crc(layout, result)
@@ -82,7 +86,7 @@ def _inside(
         yield finding
         version = version or (index.version if index else None)
         if index is not None and examine:
-            yield from engine.check_engine(data, layout, target, index)
+            yield from engine.check_engine(data, layout, target, index, release)
             yield from engine.check_launcher(data, layout, target)
         else:
             yield skipped(f"engine {target.value}", "engine-not-examined",

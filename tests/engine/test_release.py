@@ -88,6 +88,7 @@ def test_a_second_artifact_run_compiles_nothing(built: Built, tmp_path: Path) ->
         "--out",
         str(built.release.folder),
         "--offline",
+        "--no-cuda",
         *built.target_options,
     ]
     before = built.file.stat().st_mtime_ns

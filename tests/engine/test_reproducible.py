@@ -50,7 +50,7 @@ def test_another_folder_umask_timezone_and_home_give_the_same_bytes(
     }
     out = tmp_path / "dist"
     command = [sys.executable, "-m", "opencoti_build.cli.main", "artifact"]
-    command += ["--tag", TAG, "--out", str(out), "--quiet"]
+    command += ["--tag", TAG, "--out", str(out), "--quiet", "--no-cuda"]
     command += [word for item in context.targets for word in ("--target", str(item.target))]
     old = os.umask(0o027)
     try:

@@ -7,8 +7,11 @@ import re
 import struct
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from tests.lib.single_file import compile_c
+from opencoti_build.build.cuda_note import note_text, write_note
+from opencoti_build.verify.fatbin import FatbinError, promised, read_containers
+from tests.lib.single_file import ABI, compile_c
 
 MAGIC = 0xBA55ED50
 FLAGS = {"": 0, "a": 1 << 20, "f": 1 << 21}
@@ -40,9 +43,22 @@ def code_for(*architectures: str) -> bytes:
     return container(*(entry(name) for name in architectures))
 
 
+def note_for(section: bytes, **changes: Any) -> str:
+    """The text of the note of a library with this device code; ``changes`` are arguments."""
+    try:
+        names = promised(read_containers(section)) or ("80",)
+    except FatbinError:
+        names = ("80",)
+    facts = {"abi": ABI, "architectures": names, "driver": 13000, "version": "0.10.3"}
+    return note_text(**{**facts, **changes})
+
+
 @functools.cache
-def cuda_library(section: bytes, *arguments: str) -> Path:
-    """A shared library with ``section`` as its device code, built once a test process."""
+def cuda_library(section: bytes, *arguments: str, note: str | None = "") -> Path:
+    """A shared library with ``section`` as its device code, built once a test process.
+
+    ``note`` is the text of its note; by default what is true, None for no note at all.
+    """
     folder = Path(tempfile.mkdtemp(prefix="opencoti-test-cuda-"))
     # In the source itself: zig's cache does not know the files that an assembler reads.
     data = ",".join(map(str, section))
@@ -50,7 +66,10 @@ def cuda_library(section: bytes, *arguments: str) -> Path:
         f'asm(".section .nv_fatbin, \\"a\\"\\n.align 8\\n.byte {data}\\n.previous");\n'
         "int ggml_backend_score(void) { return 1; }\n"
     )
+    sources = ["cuda.c"]
+    if note is not None:
+        sources.append(write_note(folder, note or note_for(section)).name)
     # Nothing refers to the section, and zig leaves out such sections unless asked.
     flags = ("-shared", "-fPIC", "-Wl,--no-gc-sections")
-    compile_c(folder, "cuda.c", *flags, "-o", "ggml-cuda.so", *arguments)
+    compile_c(folder, *sources, *flags, "-o", "ggml-cuda.so", *arguments)
     return folder / "ggml-cuda.so"

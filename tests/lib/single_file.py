@@ -20,6 +20,7 @@ from opencoti_build.targets import Target
 from opencoti_build.ui import Ui
 
 VERSION, TAG = "0.10.3", "c3"
+ABI = "ab" * 32
 TARGET = Target.X86_64_LINUX
 QUIET = Ui(quiet=True)
 
@@ -32,6 +33,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "--version"))
         return puts("opencoti-0.10.3-c3") < 0;
+    if (argc > 1 && !strcmp(argv[1], "--abi"))
+        return puts("opencoti-abi-ABI") < 0;
     printf("self=%s module=%s\n", getenv("OPENCOTI_SELF"), module_name());
     for (int i = 0; i < argc; i++)
         printf("<%s>", argv[i]);
@@ -66,7 +69,7 @@ def parts() -> Parts:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     made = Parts(folder / "launcher", folder / "engine", folder / "libggml-base.so")
     build_launcher(TARGET, made.launcher)
-    (folder / "engine.c").write_text(ENGINE_C)
+    (folder / "engine.c").write_text(ENGINE_C.replace("ABI", ABI))
     (folder / "module.c").write_text(MODULE_C)
     compile_c(folder, "module.c", "-shared", "-fPIC", "-Wl,-soname,libggml-base.so",
               "-o", made.module.name)  # fmt: skip
@@ -102,7 +105,11 @@ def outer_manifest(packed: PackedFile) -> dict[str, object]:
     """The release manifest that would list ``packed``."""
     entries = [{**entry_row(e), "offset": e.offset} for e in packed.entries]
     row = {"file": packed.path.name, "sha256": packed.sha256, "size": packed.size}
-    return {"format": 1, "artifacts": [{**row, "variant": "host", "entries": entries}]}
+    return {
+        "format": 1,
+        "targets": {str(TARGET): {"abi_digest": ABI}},
+        "artifacts": [{**row, "variant": "host", "entries": entries}],
+    }
 
 
 def write_outer(packed: PackedFile) -> Path:

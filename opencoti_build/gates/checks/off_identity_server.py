@@ -20,6 +20,7 @@ PROMISED_KEY = "opencoti"
 # And what it has to hold in /props.
 PROMISED_PROPS = {
     "kv", "residency", "dca", "sparse_attn", "speculative", "kv_reuse", "rest_kv", "repeat_layers",
+    "backend",
 }  # fmt: skip
 PROMISED_KV = {
     "type_k", "type_v", "n_cells", "n_cells_resident", "n_layers_spilling", "fully_resident",

@@ -9,6 +9,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+/* The engine unpacks its GPU library into the same places in the same order: list_places() of
+   opencoti/gpu-unpack.cpp in patch 0121. */
 const int os_places = 5;
 const char os_separators[] = "/";
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from opencoti_build.build import cuda, cuda_files
 from opencoti_build.build.cuda import CudaBuilder, CudaSpec
+from opencoti_build.build.cuda_note import SYMBOL, needed_driver
 from opencoti_build.errors import BuildError, SourceError
 from opencoti_build.paths import Cache, find_cache, find_project
 from opencoti_build.sources.context import FetchContext
@@ -21,7 +23,7 @@ from opencoti_build.toolchains.nvcc_calls import SOURCE_ENV, write_calls
 from opencoti_build.toolchains.nvcc_cross import cuda_toolchain
 from opencoti_build.toolchains.zig import zig_toolchain
 from opencoti_build.verify.gpu import check_library
-from tests.lib.single_file import QUIET, compile_c
+from tests.lib.single_file import ABI, QUIET, compile_c
 
 ONE = """
 #include <cub/block/block_reduce.cuh>
@@ -73,7 +75,8 @@ def tree(folder: Path) -> Path:
 
 
 def builder(folder: Path, nvcc: NvccToolchain, *architectures: str) -> CudaBuilder:
-    spec = CudaSpec("0" * 40, architectures, nvcc, zig_toolchain(Target.X86_64_LINUX, "2.28"))
+    zig = zig_toolchain(Target.X86_64_LINUX, "2.28")
+    spec = CudaSpec("0" * 40, architectures, nvcc, zig, ABI, "0.10.3")
     return CudaBuilder(spec, folder / "tree", Cache(folder / "cache"), QUIET)
 
 
@@ -128,11 +131,14 @@ def test_a_library_is_built_and_only_edits_are_compiled_again(
     assert build("80", "90") == (4, 0)
     library = tmp_path / cuda.LIBRARY
     body = library.read_bytes()
-    found = [f.reason for f in check_library(body, [{"architectures": ["80", "90"]}]) if f.reason]
-    assert found == []
+    row = {"architectures": ["80", "90"], "abi_digest": ABI}
+    findings = check_library(body, [row], {Target.X86_64_LINUX: ABI})
+    assert [finding.reason for finding in findings if finding.reason] == []
     loaded = ctypes.CDLL(str(library))
     assert loaded.ggml_backend_score() == 4
     assert not hasattr(loaded, "not_for_others") and not hasattr(loaded, "cudaMalloc")
+    text = json.loads(ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(loaded, SYMBOL))))
+    assert text["abi"] == ABI and text["driver"] == needed_driver(nvcc.version)
 
     assert build("80", "90") == (0, 0) and library.read_bytes() == body
     with (tmp_path / "tree" / "ggml/src/ggml-cuda/one.cu").open("a") as stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,8 +15,9 @@ from opencoti_build.build.ninja import NinjaResult
 from opencoti_build.build.pipeline import EngineBuild, Pipeline
 from opencoti_build.errors import BuildError
 from opencoti_build.paths import Cache, find_project
-from opencoti_build.recipe import load_recipe
+from opencoti_build.recipe import Toolchain, load_recipe
 from opencoti_build.targets import Target
+from opencoti_build.toolchains import nvcc
 from opencoti_build.ui import Ui
 
 LINUX, ARM, WINDOWS = Target.X86_64_LINUX, Target.AARCH64_LINUX, Target.X86_64_WINDOWS
@@ -89,10 +91,35 @@ def test_only_the_option_asks_for_a_cuda_compiler(
     project = find_project()
     recipe = load_recipe(project.recipes / "c3.toml")
     context = BuildContext(project, Cache(tmp_path), recipe, "c3", recipe.targets, Ui(bars=False))
-    workspace = cast(Any, SimpleNamespace(tree="0" * 40, base_tree="1" * 40))
+    workspace = cast(Any, SimpleNamespace(tree="0" * 40, base_tree="1" * 40, path=tmp_path))
     names = [state.step.name for state in Pipeline(context, workspace).states()]
     assert f"engine {LINUX}" in names and not any("cuda" in name for name in names)
     assert not asked
     with pytest.raises(BuildError) as caught:
         Pipeline(context.with_cuda(), workspace).states()
     assert caught.value.reason == "nvcc-missing" and asked == ["nvcc"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_without_the_option_the_compiler_decides(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    there: bool,
+) -> None:
+    def find() -> None:
+        if not there:
+            raise BuildError("nvcc-missing", "no CUDA compiler is installed", hint="install one")
+
+    monkeypatch.setattr(nvcc, "find_nvcc", find)
+    project = find_project()
+    recipe = load_recipe(project.recipes / "c3.toml")
+    context = BuildContext(project, Cache(tmp_path), recipe, "c3", recipe.targets, Ui(bars=False))
+    assert context.with_cuda_if_possible().cuda is there
+    said = capsys.readouterr().err.splitlines()
+    assert said == [] if there else (len(said) == 1 and "install one" in said[0])
+    windows = replace(context, targets=recipe.select(("x86_64-windows",)))
+    assert windows.with_cuda_if_possible() is windows
+    reference = replace(context, toolchain=Toolchain.COSMOCC)
+    assert reference.with_cuda_if_possible() is reference
+    assert capsys.readouterr().err == ""

@@ -103,6 +103,7 @@ def test_from_pins_to_a_verified_release(
     assert manifest["targets"]["x86_64-linux"] == {
         "minimum": None,
         "cpu_variants": [],
+        "abi_digest": None,
         "files": [],
     }
     sums = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=dist, capture_output=True)

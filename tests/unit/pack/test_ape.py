@@ -21,6 +21,7 @@ from opencoti_build.ui import Ui
 from opencoti_build.verify.single import verify_file
 from tests.lib.ape import tiny_ape
 from tests.lib.cuda import code_for, cuda_library
+from tests.lib.single_file import ABI
 
 QUIET = Ui(quiet=True)
 FILES = {"usr/share/x": b"x" * 5000, ".symtab": b"s" * 300, "metal.gguf": b"GGUF"}
@@ -157,7 +158,7 @@ def test_it_holds_no_engine_of_ours(tmp_path: Path) -> None:
 
 def test_a_gpu_library_goes_in_as_in_any_host(tmp_path: Path) -> None:
     packed = pack(tmp_path, ape())
-    library = GpuLibrary("ggml-cuda.so", cuda_library(code_for("80", "90")), ("80", "90"))
+    library = GpuLibrary("ggml-cuda.so", cuda_library(code_for("80", "90")), ("80", "90"), ABI)
     identity = host_identity(packed.path)
     made = make_variant(packed.path, tmp_path / "v", identity, library)
     assert made.path.read_bytes().startswith(packed.path.read_bytes()[: identity.size])

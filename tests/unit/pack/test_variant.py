@@ -21,7 +21,7 @@ from opencoti_build.pack.zipformat import ALIGNMENT
 from opencoti_build.pack.zipreader import read_zip
 from opencoti_build.verify.single import verify_file
 from tests.lib.cuda import code_for, cuda_library
-from tests.lib.single_file import QUIET, pack
+from tests.lib.single_file import ABI, QUIET, pack
 
 LIBRARY = "ggml-cuda.so"
 
@@ -33,7 +33,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def gpu_library(*stated: str) -> GpuLibrary:
     path = cuda_library(code_for("80", "90") + code_for("90a"))
-    return GpuLibrary(LIBRARY, path, stated or ("80", "90"))
+    return GpuLibrary(LIBRARY, path, stated or ("80", "90"), ABI)
 
 
 def variant(host: Path, out: Path, embed: bool = True) -> Variant:

@@ -25,7 +25,7 @@ from opencoti_build.targets import Target
 from opencoti_build.verify.single import verify_file
 from tests.lib import fake_cuda
 from tests.lib.cuda import code_for, cuda_library
-from tests.lib.single_file import QUIET, pack
+from tests.lib.single_file import ABI, QUIET, pack
 
 FACTS: dict[str, Any] = {
     "name": "opencoti-llamafile",
@@ -56,7 +56,8 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(module, "kept_results", lambda context, workspace: list(RESULTS))
     context = BuildContext(project, Cache(tmp_path / "cache"), recipe, "c3", linux, QUIET)
     series = SimpleNamespace(patches=[])
-    return SimpleNamespace(context=context, workspace=SimpleNamespace(series=series), host=host)
+    workspace = SimpleNamespace(series=series)
+    return SimpleNamespace(context=context, workspace=workspace, host=host, abi_digest=ABI)
 
 
 def test_names_manifest_and_sums(pipeline: Any, tmp_path: Path) -> None:
@@ -103,6 +104,7 @@ def test_the_library_is_embedded_and_published(
     published = tmp_path / "dist" / library["file"]
     assert library["file"] == "dso/0.10.3-c3/ggml-cuda-x86_64.so"
     assert library["architectures"] == list(recipe.architectures)
+    assert library["abi_digest"] == ABI == release.manifest["targets"]["x86_64-linux"]["abi_digest"]  # type: ignore[index]
     digest = hashlib.sha256(built.read_bytes()).hexdigest()
     assert published.read_bytes() == built.read_bytes() and library["sha256"] == digest
     assert f"{digest}  {library['file']}" in (tmp_path / "dist" / "SHA256SUMS").read_text()
@@ -126,6 +128,8 @@ def test_the_library_is_embedded_and_published(
     report = verify_file(release.artifacts[0], release.manifest, QUIET)
     found = {finding.check: finding for finding in report.findings}
     assert found["release entries"].ok and found["release host"].ok and found["entries"].ok
+    assert found["release entries"].ok and found["release host"].ok
+    assert found["abi x86_64-linux"].message == ABI
 
 
 def test_a_library_that_cannot_be_built_yet_is_left_out(pipeline: Any, tmp_path: Path) -> None:

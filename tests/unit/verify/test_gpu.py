@@ -6,9 +6,11 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from opencoti_build.targets import Target
 from opencoti_build.verify.fatbin import (
     FatbinError,
     incomplete,
@@ -18,16 +20,31 @@ from opencoti_build.verify.fatbin import (
     read_sizes,
 )
 from opencoti_build.verify.gpu import check_library
-from tests.lib.cuda import code_for, container, cuda_library, entry
-from tests.lib.single_file import parts
+from opencoti_build.verify.gpu_note import NoteError, read_note
+from tests.lib.cuda import code_for, container, cuda_library, entry, note_for
+from tests.lib.single_file import ABI, parts
 
 ALL = ("75", "80", "86", "89", "90", "120f")
+
+
+ENGINES = {Target.X86_64_LINUX: ABI}
 
 
 def reasons(section: bytes, *stated: tuple[str, ...]) -> list[str]:
     rows = [{"architectures": list(names)} for names in stated]
     body = cuda_library(section).read_bytes()
-    return [finding.reason for finding in check_library(body, rows) if finding.reason]
+    return [finding.reason for finding in check_library(body, rows, ENGINES) if finding.reason]
+
+
+def note_reasons(
+    note: str | None, engine: str | None = ABI, row: dict[str, Any] | None = None
+) -> list[str]:
+    """The reasons of a good library with this note, and this engine beside it."""
+    body = cuda_library(code_for(*ALL), note=note).read_bytes()
+    found = check_library(
+        body, [row or {"architectures": list(ALL)}], {Target.X86_64_LINUX: engine}
+    )
+    return [finding.reason for finding in found if finding.reason]
 
 
 def test_each_container_is_read() -> None:
@@ -101,10 +118,10 @@ def test_a_library_is_compared_with_what_is_stated() -> None:
 
 
 def test_a_library_without_code_for_a_card_is_refused() -> None:
-    found = [f.reason for f in check_library(parts().module.read_bytes(), [])]
+    found = [f.reason for f in check_library(parts().module.read_bytes(), [], {})]
     assert "gpu-code-missing" in found
     assert reasons(bytes(8), ALL) == ["gpu-code-missing"]
-    assert [f.reason for f in check_library(b"\x7fELF", [])] == ["elf-malformed"]
+    assert [f.reason for f in check_library(b"\x7fELF", [], {})] == ["elf-malformed"]
     assert read_section(b"\x7fELF" + bytes(60)) is None
 
 
@@ -118,5 +135,51 @@ def test_a_library_that_needs_cuda_to_load_is_refused(tmp_path: Path) -> None:
     made = cuda_library(
         code_for("90"), "-Wl,--no-as-needed", str(tmp_path / "libcuda.so.1")
     ).read_bytes()
-    found = [f.reason for f in check_library(made, [{"architectures": ["90"]}]) if f.reason]
+    findings = check_library(made, [{"architectures": ["90"]}], ENGINES)
+    found = [finding.reason for finding in findings if finding.reason]
     assert found == ["elf-foreign-library"]
+
+
+def test_a_library_is_compared_with_the_engine_and_with_what_it_says() -> None:
+    section = code_for(*ALL)
+    assert note_reasons(note_for(section)) == []
+    assert note_reasons(note_for(section), row={"abi_digest": ABI}) == [
+        "gpu-architectures-unstated"
+    ]
+    assert note_reasons(None) == ["gpu-note-missing"]
+    assert note_reasons(note_for(section), None) == ["gpu-abi-unproved"]
+    assert note_reasons(note_for(section, abi="cd" * 32)) == ["gpu-abi-mismatch"]
+    row = {"abi_digest": "cd" * 32, "architectures": list(ALL)}
+    assert note_reasons(note_for(section), row=row) == ["gpu-abi-mismatch"]
+    assert note_reasons(note_for(section, architectures=ALL[:-1])) == ["gpu-note-mismatch"]
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "{", "[]", "7", '{"format":1}',
+        note_for(b"", abi="AB" * 32), note_for(b"", abi="ab"), note_for(b"", architectures=()),
+        note_for(b"", architectures=("sm_90",)), note_for(b"", driver=13),
+        note_for(b"").replace("13000", '"13000"'), note_for(b"").replace("13000", "true"),
+        note_for(b"").replace('"format":1', '"format":2'), note_for(b"", version=7),
+    ],
+)  # fmt: skip
+def test_a_note_that_is_not_understood(note: str) -> None:
+    assert note_reasons(note) == ["gpu-note-malformed"]
+
+
+def test_damaged_notes_never_end_in_another_error() -> None:
+    data, chance = cuda_library(code_for("90")).read_bytes(), random.Random(3)
+    good = read_note(data)
+    assert good is not None and (good.abi, good.driver) == (ABI, 13000)
+    start, seen = data.index(b"opencoti\0"), 0
+    for _ in range(1500):
+        damaged = bytearray(data)
+        for _ in range(chance.randint(1, 3)):
+            near = chance.randrange(start - 12, start + 100)
+            damaged[chance.choice((near, chance.randrange(1024)))] = chance.choice((0, 1, 127, 255))
+        try:
+            seen += read_note(bytes(damaged)) is None
+        except NoteError:
+            seen += 1
+    assert seen > 500
