@@ -158,7 +158,9 @@ def test_joined_objects_are_those_of_one_call_in_every_folder(tmp_path: Path) ->
     nvcc = toolchain()
     for root in (tmp_path / "one", tmp_path / "two" / "deeper"):
         tree(root / "cache" / "workspaces" / "tree")
-        spec = CudaSpec("0" * 40, ("80", "90"), nvcc, zig_toolchain(Target.X86_64_LINUX, "2.28"))
+        spec = CudaSpec(
+            "0" * 40, ("80", "90"), nvcc, zig_toolchain(Target.X86_64_LINUX, "2.28"), ABI, "0.10.3"
+        )
         made = CudaBuilder(spec, root / "cache/workspaces/tree", Cache(root / "cache"), QUIET)
         if root.name == "deeper":
             shutil.copytree(tmp_path / "one/cache/ccache-cuda", root / "cache/ccache-cuda")
@@ -211,7 +213,7 @@ def test_a_library_for_arm_is_cross_built(tmp_path: Path, monkeypatch: pytest.Mo
         subprocess.run(command, check=True, cwd=tmp_path)
 
     compile_arm("-shared", "-fPIC", f"-Wl,-soname,{base.name}", "base.c", "-o", base)
-    spec = CudaSpec("0" * 40, ("110f", "121a"), nvcc, zig)
+    spec = CudaSpec("0" * 40, ("110f", "121a"), nvcc, zig, ABI, "0.10.3")
     made = CudaBuilder(spec, tmp_path / "tree", Cache(tmp_path / "cache"), QUIET)
     assert made.build(base, tmp_path, 1, lambda *_: None).compiled == 3
     library = tmp_path / cuda.LIBRARY

@@ -19,7 +19,7 @@ from opencoti_build.toolchains.zig import zig_toolchain
 from opencoti_build.verify.fatbin import promised, read_containers
 from tests.lib import fake_cuda
 from tests.lib.cuda import code_for, container, entry
-from tests.lib.single_file import QUIET
+from tests.lib.single_file import ABI, QUIET
 
 needs_binutils = pytest.mark.skipif(
     shutil.which("gcc") is None or shutil.which("objcopy") is None, reason="no gcc and binutils"
@@ -57,7 +57,7 @@ class Built:
     def __call__(self, *architectures: str) -> list[str]:
         """Build; return what the compiler was called for."""
         zig = zig_toolchain(Target.X86_64_LINUX, "2.28")
-        spec = CudaSpec("0" * 40, architectures, self.nvcc, zig)
+        spec = CudaSpec("0" * 40, architectures, self.nvcc, zig, ABI, "0.10.3")
         builder = CudaBuilder(spec, self.tree, self.cache, QUIET)
         builder.build(Path("base"), Path("out"), 4, lambda *_: None)
         return fake_cuda.calls(self.nvcc.root)
@@ -182,7 +182,9 @@ def test_memory_is_learned_and_limits_the_jobs(
     text = (built.cache.builds / "tree-cuda-x86_64-linux" / "build.ninja").read_text()
     assert "pool = heavy" not in text
     monkeypatch.setattr(cuda, "machine_memory", lambda: 2 * max(peaks.values()))
-    spec = CudaSpec("0" * 40, ("80",), built.nvcc, zig_toolchain(Target.X86_64_LINUX, "2.28"))
+    spec = CudaSpec(
+        "0" * 40, ("80",), built.nvcc, zig_toolchain(Target.X86_64_LINUX, "2.28"), ABI, "0.10.3"
+    )
     builder = CudaBuilder(spec, built.tree, built.cache, QUIET)
     assert builder.write_ninja_file(builder.sources.files(), 4) == 1
 
