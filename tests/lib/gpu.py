@@ -6,8 +6,10 @@ names, ``backend.c`` a true backend of ggml in a ``ggml-cuda.so`` whose devices 
 
 from __future__ import annotations
 
+import atexit
 import functools
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -28,10 +30,16 @@ _USED = re.compile(r"^gpu: (.+) \(compute capability [\d.]+\) with (.+) \(([a-z-
 _DEVICE = re.compile(r"^  (\w+): (.+) \(\d+ MiB, \d+ MiB free\)$", re.M)
 
 
+def _folder(name: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix=f"opencoti-test-{name}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 @functools.cache
 def driver() -> Path:
     """A folder with the stand-in ``libcuda.so.1``, built once a test process."""
-    folder = Path(tempfile.mkdtemp(prefix="opencoti-test-driver-"))
+    folder = _folder("driver")
     flags = ("-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", "libcuda.so.1")
     compile_c(folder, str(DATA / "driver.c"), *flags)
     return folder
@@ -56,19 +64,19 @@ class Libraries:
     ) -> Path:
         """Write a library for the ABI digest ``abi`` (the engine's) to ``out``."""
         out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="opencoti-test-library-"))
-        sources = [str(_backend(self.tree))]
-        if note:
-            text = note_text(abi or self.abi, architectures, cuda, "0.10.3")
-            sources.append(write_note(folder, text).name)
-        base = self.engine / "libggml-base.so.0"
-        compile_c(folder, "-shared", *sources, str(base), "-o", str(out))
+        with tempfile.TemporaryDirectory(prefix="opencoti-test-library-") as name:
+            folder, sources = Path(name), [str(_backend(self.tree))]
+            if note:
+                text = note_text(abi or self.abi, architectures, cuda, "0.10.3")
+                sources.append(write_note(folder, text).name)
+            base = self.engine / "libggml-base.so.0"
+            compile_c(folder, "-shared", *sources, str(base), "-o", str(out))
         return out
 
 
 @functools.cache
 def _backend(tree: Path) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="opencoti-test-backend-"))
+    folder = _folder("backend")
     includes = [f"-I{tree / name}" for name in ("ggml/include", "ggml/src")]
     defines = ["-DGGML_BACKEND_DL", "-DGGML_BACKEND_SHARED", "-DGGML_SHARED"]
     compile_c(
