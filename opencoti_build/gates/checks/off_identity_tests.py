@@ -93,5 +93,4 @@ GATE = Gate(
     cases=_cases,
     run=_run,
     tests=tuple(dict.fromkeys(test.program for test in TESTS)),
-    default=False,
 )

@@ -217,8 +217,8 @@ def test_a_library_for_arm_is_cross_built(tmp_path: Path, monkeypatch: pytest.Mo
     made = CudaBuilder(spec, tmp_path / "tree", Cache(tmp_path / "cache"), QUIET)
     assert made.build(base, tmp_path, 1, lambda *_: None).compiled == 3
     library = tmp_path / cuda.LIBRARY
-    rows = [{"architectures": ["110f", "121a"]}]
-    findings = list(check_library(library.read_bytes(), rows))
+    rows = [{"architectures": ["110f", "121a"], "abi_digest": ABI}]
+    findings = list(check_library(library.read_bytes(), rows, {Target.AARCH64_LINUX: ABI}))
     assert [finding.reason for finding in findings if finding.reason] == []
     assert any("aarch64" in finding.message.lower() for finding in findings)
     sysroot = Path("/usr/aarch64-linux-gnu")

@@ -12,6 +12,7 @@ from opencoti_build.paths import Cache
 from opencoti_build.targets import Target
 from opencoti_build.toolchains.zig import zig_toolchain
 from opencoti_build.ui import Ui
+from tests.lib.single_file import ABI
 
 CASES = {
     # target, what CMake leaves behind, what the engine needs of it
@@ -44,7 +45,7 @@ CASES = {
 
 def builder(target: Target, folder: Path, files: list[str]) -> EngineBuilder:
     toolchain = zig_toolchain(target, "2.28" if target is Target.X86_64_LINUX else "11.0")
-    spec = EngineSpec(target, "tree", "base", "1.0", "dev", toolchain, ())
+    spec = EngineSpec(target, "tree", "base", "1.0", "dev", toolchain, (), ABI)
     made = EngineBuilder(spec, folder / "workspace", Cache(folder / "cache"), Ui(quiet=True))
     (made.folder / "bin").mkdir(parents=True)
     for name in [*files, program_name(target)]:
