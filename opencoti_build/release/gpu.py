@@ -29,11 +29,17 @@ def find_library(
         return None
     for target, cuda in context.cuda_libraries:
         if cuda.component == variant.component:
-            path = pipeline.cuda(target, cuda.architectures)
             nvcc = pipeline.nvcc(target.target)
-            licenses, facts = tuple(gpu_license_entries(nvcc)), tuple(nvcc.facts())
+            # Before compiling, which takes hours: without them nothing is released.
+            licenses = gpu_license_entries(nvcc, context.project.vendor, context.fetching())
+            path = pipeline.cuda(target, cuda.architectures)
             return GpuLibrary(
-                variant.embed, path, cuda.architectures, pipeline.abi_digest, licenses, facts
+                name=variant.embed,
+                path=path,
+                architectures=cuda.architectures,
+                abi_digest=pipeline.abi_digest,
+                licenses=tuple(licenses),
+                toolchains=tuple(nvcc.facts()),
             )
     context.ui.info(f"{name} is made without {variant.embed}: no {variant.component}")
     return None

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
+from opencoti_build.errors import BuildError
+from opencoti_build.sources.context import FetchContext
+from opencoti_build.sources.fetch import ensure_file
+from opencoti_build.sources.pins import find_pin, load_pins
 from opencoti_build.toolchains.nvcc import NvccToolchain
 from opencoti_build.toolchains.tools import tool
 
 # Of what CUDA's packages (not a system CUDA) and no package at all carry.
 _TEXTS = Path(__file__).parent / "texts"
+_RUNTIME, _LICENSE = "nvidia-cuda-runtime", ".dist-info/licenses/License.txt"
 
 # Inside the zig package: what the compiler links into every program.
 _TOOLCHAIN = {
@@ -32,11 +38,20 @@ def license_entries(workspace: Path, project_root: Path) -> list[tuple[str, byte
     return [(f"META/LICENSES/{name}", entries[name].read_bytes()) for name in sorted(entries)]
 
 
-def gpu_license_entries(nvcc: NvccToolchain) -> list[tuple[str, bytes]]:
+def gpu_license_entries(
+    nvcc: NvccToolchain, vendor: Path, context: FetchContext
+) -> list[tuple[str, bytes]]:
     """As above, for what is in the CUDA library: CUDA's runtime, templates, the C++ library.
 
-    Raises BuildError ``cuda-license-missing``.
+    A CUDA without NVIDIA's licence text (container images leave it out) gets that of the pinned
+    runtime. Raises SourceError when that cannot be fetched.
     """
     texts = {path.name: path.read_bytes() for path in _TEXTS.glob("*.txt")}
-    texts["nvidia-cuda.txt"] = nvcc.license()
+    try:
+        texts["nvidia-cuda.txt"] = nvcc.license()
+    except BuildError:
+        wheel = ensure_file(find_pin(load_pins(vendor), _RUNTIME), context)
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = (item for item in archive.namelist() if item.endswith(_LICENSE))
+            texts["nvidia-cuda.txt"] = archive.read(name)
     return [(f"META/LICENSES/{name}", texts[name]) for name in sorted(texts)]
