@@ -128,7 +128,7 @@ class CudaBuilder:
             count = self.write_ninja_file(files, jobs or os.cpu_count() or 1)
             log = self.folder / "build.log"
             command = [str(tool("ninja").path), "-C", str(self.folder), "-k", "0", "-j", str(count)]
-            label = f"compile CUDA {' '.join(self.spec.architectures)}"
+            label = f"CUDA {' '.join(self.spec.architectures)}"
             try:
                 result = run_ninja(command, self._environment(), log, label, self.ui)
             finally:
