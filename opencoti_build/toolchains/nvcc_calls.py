@@ -3,10 +3,11 @@
 The folder's name has the compiler's identity and nothing of the machine, so that what ccache
 hashes (names of headers too) is the same for every cache folder and virtual environment.
 
-CUDA's front ends make a module id from the absolute name of the source file, and put it into the
-names of internal kernels and tables. The scripts give them the name inside the source tree
-(below ``$OPENCOTI_SOURCE``): the same sources then give the same bytes everywhere, and host code
-and device code that were compiled in two folders fit together.
+CUDA's front ends make a module id from the absolute name of the source file and what they find in
+it, for some files with a number of the process, and put it into the names of internal kernels and
+tables. The scripts give them one made of the name inside the source tree (below
+``$OPENCOTI_SOURCE``): the same sources then give the same bytes everywhere, and host code and device
+code that were compiled apart fit together.
 """
 
 from __future__ import annotations
@@ -22,19 +23,27 @@ from opencoti_build.toolchains.nvcc import NvccToolchain
 
 SOURCE_ENV = "OPENCOTI_SOURCE"
 
-LAYOUT = 4
+LAYOUT = 5
 """Raise it when the scripts change: it is part of what compiled objects are kept under."""
 
 _FRONT_ENDS = ("bin/cudafe++", "nvvm/bin/cicc")
 _FRONT_END = """\
 #!/bin/sh
-last=
+last= file= source=
 for a do
   shift
-  [ "$last" = --orig_src_path_name ] && a=/${a#"$%s"/}
+  case $last in
+  --orig_src_path_name) a=/${a#"$%s"/} source=$a ;;
+  --module_id_file_name) file=$a ;;
+  esac
   last=$a
-  set -- "$@" "$a"
+  [ "$a" = --gen_module_id_file ] || set -- "$@" "$a"
 done
+if [ -n "$file" ]; then
+  crc=$(printf %%s "$source" | cksum)
+  name=$(printf %%s "${source##*/}" | tr -c A-Za-z0-9 _)
+  printf _%%08x_%%d_%%s "${crc%%%% *}" "${#name}" "$name" > "$file"
+fi
 exec %s "$@"
 """
 # ccache takes calls with -c alone; what it stores is the output, whatever that is.
