@@ -41,25 +41,47 @@ from opencoti_build.toolchains.zig import ZigToolchain
 from opencoti_build.ui import Ui
 
 # Raise it when this module changes what it puts out for the same inputs.
-STEP_VERSION = 3
+STEP_VERSION = 4
 
 LIBRARY = "ggml-cuda.so"
 LINK_LIMIT = 2 << 30
 """Bytes: relocations of x86-64 code reach no further."""
 
 _EXPORTS = f"{{\n  global: ggml_backend_*; {SYMBOL};\n  local: *;\n}};\n"
-# What libstdc++ of newer systems asks of glibc, for those that do not have it.
+# What libstdc++ and headers of newer systems ask of glibc, for those that do not have it.
 _OLD_GLIBC = """\
+#include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-__attribute__((visibility("hidden"))) char __libc_single_threaded = 0;
-__attribute__((visibility("hidden"))) uint32_t arc4random(void)
+#define HIDDEN __attribute__((visibility("hidden")))
+HIDDEN char __libc_single_threaded = 0;
+HIDDEN uint32_t arc4random(void)
 {
     uint32_t value;
     if (getentropy(&value, sizeof(value)) != 0)
         abort();
     return value;
+}
+#define NUMBER(type, name) \\
+    HIDDEN type __isoc23_##name(const char *text, char **end, int base) \\
+    { return name(text, end, base); }
+NUMBER(long, strtol)
+NUMBER(unsigned long, strtoul)
+NUMBER(long long, strtoll)
+NUMBER(unsigned long long, strtoull)
+HIDDEN int __isoc23_vsscanf(const char *text, const char *format, va_list values)
+{
+    return vsscanf(text, format, values);
+}
+HIDDEN int __isoc23_sscanf(const char *text, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    int count = vsscanf(text, format, values);
+    va_end(values);
+    return count;
 }
 """
 

@@ -6,8 +6,8 @@ hashes (names of headers too) is the same for every cache folder and virtual env
 CUDA's front ends make a module id from the absolute name of the source file and what they find in
 it, for some files with a number of the process, and put it into the names of internal kernels and
 tables. The scripts give them one made of the name inside the source tree (below
-``$OPENCOTI_SOURCE``): the same sources then give the same bytes everywhere, and host code and device
-code that were compiled apart fit together.
+``$OPENCOTI_SOURCE``): the same sources then give the same bytes everywhere, and host code and
+device code that were compiled apart fit together.
 """
 
 from __future__ import annotations
