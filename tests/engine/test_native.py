@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.engine
 
 
-@pytest.mark.parametrize("name", ["features", "kv-lazy", "sessions", "zip"])
+@pytest.mark.parametrize("name", ["features", "gpu", "kv-lazy", "sessions", "zip"])
 def test_native(
     native_tests: dict[str, Path], home: dict[str, str], tmp_path: Path, name: str
 ) -> None:
@@ -21,4 +21,4 @@ def test_native(
 
 def test_every_native_test_is_run(native_tests: dict[str, Path]) -> None:
     """``rys`` is run in ``test_rys.py``."""
-    assert set(native_tests) == {"features", "kv-lazy", "rys", "sessions", "zip"}
+    assert set(native_tests) == {"features", "gpu", "kv-lazy", "rys", "sessions", "zip"}
