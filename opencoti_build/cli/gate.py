@@ -34,7 +34,7 @@ def measure_options(function: Callable[..., None]) -> Callable[..., None]:
     @click.option(
         "--max-seconds",
         type=click.FloatRange(min=1),
-        default=45.0,
+        default=30.0,
         show_default=True,
         help="How long one measurement of speed may go on.",
     )

@@ -61,7 +61,7 @@ class Options:
     on: tuple[str, ...] = ()
     engine_args: tuple[str, ...] = ()
     limit: float | None = None
-    max_seconds: float = 45.0
+    max_seconds: float = 30.0
 
 
 @dataclass(frozen=True)
