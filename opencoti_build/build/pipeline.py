@@ -53,6 +53,7 @@ class Pipeline:
     def __init__(self, context: BuildContext, workspace: Workspace) -> None:
         self.context, self.workspace = context, workspace
         self.store = StepStore(context.cache)
+        self._nvcc: dict[Target, NvccToolchain] = {}
 
     @classmethod
     def prepare(cls, context: BuildContext) -> Pipeline:
@@ -174,7 +175,10 @@ class Pipeline:
 
     def nvcc(self, target: Target) -> NvccToolchain:
         """The CUDA compiler for ``target``. Raises BuildError and SourceError."""
-        return cuda_toolchain(target, self.context.project.vendor, self.context.fetching())
+        if target not in self._nvcc:  # Its identity is a digest of some hundred megabytes.
+            vendor, fetching = self.context.project.vendor, self.context.fetching()
+            self._nvcc[target] = cuda_toolchain(target, vendor, fetching)
+        return self._nvcc[target]
 
 
 def _failure(failed: Mapping[str, BuildError], built: Sequence[str]) -> BuildError:
