@@ -46,6 +46,13 @@ _PREFIX_MAPS = (
 # For calls that say nothing of it (CMake's first look at a compiler): zig builds its libraries once
 # for each optimisation, and needs minutes for it. Every call of the build itself says more.
 _DEFAULTS = ("-O3", "-g0")
+# As in every link of the build, for those that CMake makes to look at a compiler: without it zig
+# builds its libraries a second time, with debug information.
+_STRIP_LINKS = r"""strip=-s
+for a do
+  case $a in -c|-E|-S|-M|-MM) strip= ;; esac
+done
+"""
 # Of programs that run during the build. As in the recipes, so that zig's libraries are there.
 _HOST_GLIBC = "2.28"
 # GCC's way to name Arm features, which zig does not take, in zig's words.
@@ -172,7 +179,12 @@ class ZigToolchain:
             maps = _PREFIX_MAPS if name in ("cc", "c++") else ""
             program = shlex.quote(str(self.zig.path))
             rewrites = self._rewrites() if name in ("cc", "c++") else ""
-            text = f'#!/bin/sh\n{rewrites}exec {program} {shlex.join(args)}{maps} "$@"\n'
+            compiler = args[0] in ("cc", "c++")
+            before, strip = (_STRIP_LINKS, " $strip") if compiler else ("", "")
+            text = (
+                f"#!/bin/sh\n{rewrites}{before}"
+                f'exec {program} {shlex.join(args)}{maps}{strip} "$@"\n'
+            )
             script = bin_dir / name
             if not script.is_file() or script.read_text() != text:
                 write_atomic(script, text.encode(), mode=0o755)

@@ -43,13 +43,21 @@ def test_target_and_cpu_come_first(echo: Tool, tmp_path: Path) -> None:
 def test_paths_of_this_machine_are_mapped_away(echo: Tool, tmp_path: Path) -> None:
     toolchain = ZigToolchain(echo, Target.X86_64_LINUX, "2.28")
     names = {"OPENCOTI_BUILD": "/b d", "OPENCOTI_SOURCE": "/s", "OPENCOTI_SOURCE_RELATIVE": "../s"}
-    seen = passed(toolchain, tmp_path, "x.cpp", **names)
+    seen = passed(toolchain, tmp_path, "-c", "x.cpp", **names)
     assert seen[6:] == [
         "-ffile-prefix-map=/b d=build",
         "-ffile-prefix-map=/s/=",
         "-ffile-prefix-map=../s/=",
+        "-c",
         "x.cpp",
     ]
+
+
+def test_every_link_takes_the_same_libraries_of_zig(echo: Tool, tmp_path: Path) -> None:
+    toolchain = ZigToolchain(echo, Target.X86_64_LINUX, "2.28")
+    assert passed(toolchain, tmp_path, "x.cpp")[6:] == ["-s", "x.cpp"]
+    for only_compile in ("-c", "-E", "-S"):
+        assert passed(toolchain, tmp_path, "x.cpp", only_compile)[6:] == ["x.cpp", only_compile]
 
 
 @pytest.mark.parametrize(
@@ -70,15 +78,15 @@ def test_arm_features_are_named_as_zig_names_them(
 
 def test_every_arm_mac_is_at_least_the_first(echo: Tool, tmp_path: Path) -> None:
     toolchain = ZigToolchain(echo, Target.AARCH64_MACOS, "11.0")
-    seen = passed(toolchain, tmp_path, "-march=armv8.6-a+dotprod+i8mm+nosve")
-    assert seen[6:] == ["-mcpu=apple_m1+dotprod+i8mm-sve"]
+    seen = passed(toolchain, tmp_path, "-c", "-march=armv8.6-a+dotprod+i8mm+nosve")
+    assert seen[6:] == ["-c", "-mcpu=apple_m1+dotprod+i8mm-sve"]
 
 
 def test_macos_modules_are_libraries(echo: Tool, tmp_path: Path) -> None:
     toolchain = ZigToolchain(echo, Target.X86_64_MACOS, "11.0")
-    assert passed(toolchain, tmp_path, "-bundle", "x.o")[6:] == ["-dynamiclib", "x.o"]
+    assert passed(toolchain, tmp_path, "-bundle", "x.o")[6:] == ["-s", "-dynamiclib", "x.o"]
     other = ZigToolchain(echo, Target.X86_64_LINUX, "2.28")
-    assert passed(other, tmp_path, "-bundle", "x.o")[6:] == ["-bundle", "x.o"]
+    assert passed(other, tmp_path, "-bundle", "x.o")[6:] == ["-s", "-bundle", "x.o"]
 
 
 def test_the_key_holds_what_can_change_the_output(echo: Tool) -> None:
