@@ -22,10 +22,8 @@ from opencoti_build.ui import Ui
 if TYPE_CHECKING:
     from opencoti_build.sources.fetch import FetchContext
 
-# The CUDA libraries of a release; a recipe may name more.
-CUDA_TARGETS = (Target.X86_64_LINUX,)
-# What build.cuda can build when it is asked for by name.
-CUDA_TARGETS_APART = (*CUDA_TARGETS, Target.AARCH64_LINUX)
+# What build.cuda can build; a recipe may name more.
+CUDA_TARGETS = (Target.X86_64_LINUX, Target.AARCH64_LINUX)
 
 
 @dataclass(frozen=True)
@@ -80,21 +78,26 @@ class BuildContext:
         return context
 
     def with_cuda_if_possible(self) -> BuildContext:
-        """The same run, with CUDA libraries if it can have some and there is a compiler for them.
+        """The same run, with the CUDA libraries for which there are compilers.
 
-        When only the compiler is missing, or useless, one line says so.
+        When only a compiler is missing, or useless, one line says so.
         """
-        if self.toolchain is not Toolchain.ZIG or not self.cuda_libraries:
+        if self.toolchain is not Toolchain.ZIG:
             return self
         from opencoti_build.toolchains.nvcc import find_nvcc
 
-        try:
-            find_nvcc()
-        except BuildError as error:
-            how = f"; {error.hint}" if error.hint else ""
-            self.ui.info(f"without the CUDA library: {error.message}{how}")
-            return self
-        return self.with_cuda()
+        found, lines = [], []
+        for recipe, _ in self.cuda_libraries:
+            try:
+                find_nvcc(recipe.target)
+                found.append(recipe.target)
+            except BuildError as error:
+                one = f" for {recipe.target}" if error.reason == "host-compiler-missing" else ""
+                how = f"; {error.hint}" if error.hint else ""
+                lines.append(f"without the CUDA library{one}: {error.message}{how}")
+        for line in dict.fromkeys(lines):
+            self.ui.info(line)
+        return self.with_cuda(tuple(found)) if found else self
 
     def fetching(self) -> FetchContext:
         """The same run as the sources package sees it."""

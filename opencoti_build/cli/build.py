@@ -71,14 +71,13 @@ def engine(context: BuildContext, out: Path | None, as_json: bool) -> None:
 @json_option
 def cuda(context: BuildContext, arch: tuple[str, ...], out: Path | None, as_json: bool) -> None:
     """Build the CUDA library of the first target that can have one."""
-    from opencoti_build.build.context import CUDA_TARGETS_APART
     from opencoti_build.build.pipeline import Pipeline
     from opencoti_build.digest import sha256_file
     from opencoti_build.errors import UsageError
     from opencoti_build.recipe import check_architectures
     from opencoti_build.verify.gpu import code_sizes
 
-    context = context.with_cuda(CUDA_TARGETS_APART)
+    context = context.with_cuda()
     recipe, library = context.cuda_libraries[0]
     try:
         names = check_architectures(arch) if arch else library.architectures

@@ -66,7 +66,8 @@ def make_release(pipeline: Pipeline | Reference, folder: Path) -> Release:
     Raises BuildError and PackError; with the reference toolchain SourceError and SeriesError too.
     """
     if pipeline.context.cuda:
-        find_nvcc()  # It is needed last: say at once that it is missing.
+        for recipe, _ in pipeline.context.cuda_libraries:
+            find_nvcc(recipe.target)  # It is needed last: say at once that it is missing.
     host = make_ape_host(pipeline) if isinstance(pipeline, Reference) else make_host(pipeline)
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):

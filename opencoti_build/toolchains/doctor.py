@@ -12,6 +12,7 @@ from pathlib import Path
 
 from opencoti_build.errors import BuildError, UsageError
 from opencoti_build.paths import find_cache, find_project
+from opencoti_build.targets import Target
 from opencoti_build.toolchains.nvcc import find_nvcc
 from opencoti_build.toolchains.tools import PACKAGES, tool
 
@@ -41,7 +42,8 @@ class Finding:
 
 def examine() -> list[Finding]:
     """All findings, in the order in which they matter."""
-    findings = [_python(), _git(), *(_package(name) for name in PACKAGES), _zig_runs(), _nvcc()]
+    findings = [_python(), _git(), *(_package(name) for name in PACKAGES), _zig_runs()]
+    findings += [_nvcc(target) for target in (Target.X86_64_LINUX, Target.AARCH64_LINUX)]
     return [*findings, _place("project", lambda: find_project().root), _disk()]
 
 
@@ -80,13 +82,14 @@ def _zig_runs() -> Finding:
     return Finding("zig starts", done.returncode == 0, text, cure)
 
 
-def _nvcc() -> Finding:
-    """Only needed for the CUDA library."""
+def _nvcc(target: Target) -> Finding:
+    """Only needed for the CUDA library of ``target``."""
+    name = "nvcc" if target is Target.X86_64_LINUX else f"nvcc {target}"
     try:
-        found = find_nvcc()
+        found = find_nvcc(target)
     except BuildError as error:
-        return Finding("nvcc", False, error.message, error.hint or "", needed=False)
-    return Finding("nvcc", True, f"{found.version}, g++ {found.host.version}", needed=False)
+        return Finding(name, False, error.message, error.hint or "", needed=False)
+    return Finding(name, True, f"{found.version}, g++ {found.host.version}", needed=False)
 
 
 def _place(name: str, find: Callable[[], Path]) -> Finding:

@@ -98,15 +98,16 @@ class NvccToolchain:
         """What MANIFEST.json says: the compilers, and the runtime that is linked in."""
         version = _RUNTIME_VERSION.search(self._header("cuda_runtime_api.h").decode())
         number = int(version[1]) if version else 0
+        cross = "" if self.target is Target.X86_64_LINUX else f" {self.target}"
         return [
             {"name": "nvcc", "version": self.version, "identity": self.identity},
             {
-                "name": "cuda-runtime",
+                "name": f"cuda-runtime{cross}",
                 "version": f"{number // 1000}.{number % 1000 // 10}",
                 "identity": sha256_file(self.runtime)[:32],
             },
             {
-                "name": "libstdc++",
+                "name": f"libstdc++{cross}",
                 "version": self.host.version,
                 "identity": sha256_file(self.host.library)[:32],
             },

@@ -107,7 +107,7 @@ def test_without_the_option_the_compiler_decides(
     capsys: pytest.CaptureFixture[str],
     there: bool,
 ) -> None:
-    def find() -> None:
+    def find(target: Target) -> None:
         if not there:
             raise BuildError("nvcc-missing", "no CUDA compiler is installed", hint="install one")
 
@@ -123,3 +123,21 @@ def test_without_the_option_the_compiler_decides(
     reference = replace(context, toolchain=Toolchain.COSMOCC)
     assert reference.with_cuda_if_possible() is reference
     assert capsys.readouterr().err == ""
+
+
+def test_a_library_without_its_own_compiler_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def find(target: Target) -> None:
+        if target is Target.AARCH64_LINUX:
+            raise BuildError("host-compiler-missing", "no g++ for Arm", hint="install it")
+
+    monkeypatch.setattr(nvcc, "find_nvcc", find)
+    project = find_project()
+    recipe = load_recipe(project.recipes / "c3.toml")
+    context = BuildContext(project, Cache(tmp_path), recipe, "c3", recipe.targets, Ui(bars=False))
+    found = context.with_cuda_if_possible()
+    assert [item.target for item, _ in found.cuda_libraries] == [LINUX]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "aarch64-linux" in line and "install it" in line
+    assert len(context.with_cuda().cuda_libraries) == 2

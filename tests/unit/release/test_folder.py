@@ -38,7 +38,7 @@ FACTS: dict[str, Any] = {
 RESULTS: list[Result] = []
 
 
-def no_nvcc() -> None:
+def no_nvcc(_: Target) -> None:
     raise BuildError("nvcc-missing", "no CUDA compiler is installed")
 
 
@@ -95,7 +95,7 @@ def test_the_library_is_embedded_and_published(
     with pytest.raises(BuildError) as caught:
         module.make_release(pipeline, tmp_path / "dist")
     assert caught.value.reason == "nvcc-missing" and not (tmp_path / "dist").exists()
-    monkeypatch.setattr(module, "find_nvcc", lambda: None)
+    monkeypatch.setattr(module, "find_nvcc", lambda target: None)
     pipeline.nvcc = lambda target: fake_cuda.install(tmp_path / "cuda")
     release = module.make_release(pipeline, tmp_path / "dist")
     assert asked == [recipe.architectures]
@@ -132,8 +132,8 @@ def test_the_library_is_embedded_and_published(
     assert found["abi x86_64-linux"].message == ABI
 
 
-def test_a_library_that_cannot_be_built_yet_is_left_out(pipeline: Any, tmp_path: Path) -> None:
-    """The recipe has one for aarch64 too; the one for x86_64 is built all the same."""
+def test_each_linux_variant_has_its_own_library(pipeline: Any, tmp_path: Path) -> None:
+    """And one without it, when its compiler is missing, does not lose the other."""
     context = pipeline.context
     both = context.recipe.select(("x86_64-linux", "aarch64-linux"))
     pipeline.cuda = lambda target, names: Path(f"{target.target}.so")
@@ -147,16 +147,22 @@ def test_a_library_that_cannot_be_built_yet_is_left_out(pipeline: Any, tmp_path:
 
     pipeline.context = replace(context, targets=both)
     assert found(pipeline) == {}
-    pipeline.context = pipeline.context.with_cuda()
-    pipeline.nvcc = lambda target: fake_cuda.install(tmp_path / "cuda")
+    nvcc = fake_cuda.install(tmp_path / "cuda")
+    pipeline.nvcc = lambda target: nvcc
+    pipeline.context = pipeline.context.with_cuda((Target.X86_64_LINUX,))
     assert found(pipeline) == {"-x86_64.llamafile": "x86_64-linux.so"}
+    pipeline.context = pipeline.context.with_cuda()
+    assert found(pipeline) == {
+        "-x86_64.llamafile": "x86_64-linux.so",
+        "-aarch64.llamafile": "aarch64-linux.so",
+    }
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"toolchain": Toolchain.COSMOCC}, "cuda-needs-zig"),
-        ({"targets": "aarch64-linux"}, "no-cuda-for-targets"),
+        ({"targets": "aarch64-macos"}, "no-cuda-for-targets"),
         ({"targets": "x86_64-windows"}, "no-cuda-for-targets"),
     ],
 )
