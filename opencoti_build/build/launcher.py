@@ -9,6 +9,7 @@ from opencoti_build.pack.launcher_build import build_launcher, launcher_key
 from opencoti_build.paths import Cache
 from opencoti_build.targets import Target
 from opencoti_build.toolchains.tools import tool
+from opencoti_build.toolchains.zig import zig_environment
 
 LAUNCHER = "launcher"
 
@@ -24,11 +25,10 @@ def launcher_step(target: Target) -> Step:
 
 def make_launcher(target: Target, cache: Cache, output: Path) -> None:
     """Build the launcher of ``target`` into the folder ``output``. Raises BuildError."""
-    zig_cache = cache.toolchains / "zig-cache"
+    zig = tool("zig")
     build_launcher(
         target,
         output / LAUNCHER,
-        compiler=(str(tool("zig").path),),
-        global_cache=zig_cache,
-        local_cache=zig_cache,
+        compiler=(str(zig.path),),
+        environment=zig_environment(zig, cache.toolchains),
     )

@@ -10,31 +10,25 @@ from pathlib import Path
 
 from opencoti_build.digest import content_key
 from opencoti_build.paths import write_atomic
-from opencoti_build.targets import System, Target
+from opencoti_build.targets import FACTS, System, Target
 from opencoti_build.toolchains.tools import Tool, tool
 
 
 @dataclass(frozen=True)
 class Platform:
-    """A target as zig and CMake name it: triple, oldest CPU, system, processor."""
+    """A target as zig and CMake name it: triple, system, processor."""
 
     triple: str
-    cpu: str
     system: str
     processor: str
 
 
-# What zig needs to know of a target. The CPU is the oldest that is supported: zig would otherwise
-# compile for the machine it runs on when target and host agree. LLVM tunes x86_64_v2 for cores
-# that split unaligned 32-byte loads; AVX code on top of that is slow, and takes minutes a file to
-# compile.
-_X86_64_V2 = "x86_64_v2-slow_unaligned_mem_32"
 _PLATFORMS = {
-    Target.X86_64_LINUX: Platform("x86_64-linux-gnu", _X86_64_V2, "Linux", "x86_64"),
-    Target.AARCH64_LINUX: Platform("aarch64-linux-gnu", "generic", "Linux", "aarch64"),
-    Target.X86_64_WINDOWS: Platform("x86_64-windows-gnu", _X86_64_V2, "Windows", "AMD64"),
-    Target.AARCH64_MACOS: Platform("aarch64-macos", "apple_m1", "Darwin", "arm64"),
-    Target.X86_64_MACOS: Platform("x86_64-macos", _X86_64_V2, "Darwin", "x86_64"),
+    Target.X86_64_LINUX: Platform("x86_64-linux-gnu", "Linux", "x86_64"),
+    Target.AARCH64_LINUX: Platform("aarch64-linux-gnu", "Linux", "aarch64"),
+    Target.X86_64_WINDOWS: Platform("x86_64-windows-gnu", "Windows", "AMD64"),
+    Target.AARCH64_MACOS: Platform("aarch64-macos", "Darwin", "arm64"),
+    Target.X86_64_MACOS: Platform("x86_64-macos", "Darwin", "x86_64"),
 }
 # Absolute names (as CMake passes them) and relative ones (as ccache rewrites them) both become
 # names inside the source tree, so that __FILE__ never shows this machine.
@@ -79,6 +73,24 @@ done
 """
 
 
+def zig_environment(zig: Tool, folder: Path) -> dict[str, str]:
+    """Variables for every call of ``zig``; its caches are in ``folder``.
+
+    zig's own headers are reached through a link in ``folder``: their names are in what ccache
+    hashes, and must not change with the virtual environment that zig is installed in.
+    """
+    folder = folder.resolve()  # zig builds its libraries again for another name of theirs
+    link = folder / f"zig-lib-{zig.identity[:12]}"
+    target = zig.path.parent / "lib"
+    if not link.is_symlink() or link.readlink() != target:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as temporary:
+            (Path(temporary) / "link").symlink_to(target)
+            (Path(temporary) / "link").replace(link)
+    cache = str(folder / "zig-cache")
+    return {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache, "ZIG_LIB_DIR": str(link)}
+
+
 @dataclass(frozen=True)
 class ZigToolchain:
     """Compilers for one target, as wrapper scripts that CMake and ccache can call."""
@@ -95,8 +107,12 @@ class ZigToolchain:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Arguments that go before every other argument of the compiler."""
-        return ("-target", self.triple, f"-mcpu={_PLATFORMS[self.target].cpu}")
+        """Arguments that go before every other argument of the compiler.
+
+        They name the CPU because zig would otherwise compile for the machine that it runs on when
+        target and host agree.
+        """
+        return ("-target", self.triple, f"-mcpu={FACTS[self.target].cpu}")
 
     @property
     def avx512_flags(self) -> tuple[str, ...]:
@@ -110,25 +126,8 @@ class ZigToolchain:
         return {"toolchain": "zig", "zig": self.zig.to_key(), "flags": list(self.flags)}
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """Variables for every compiler call.
-
-        zig's own headers are reached through a link in ``folder``: their names are in what ccache
-        hashes, and must not change with the virtual environment that zig is installed in.
-        """
-        folder = folder.resolve()  # zig builds its libraries again for another name of theirs
-        link = folder / f"zig-lib-{self.zig.identity[:12]}"
-        target = self.zig.path.parent / "lib"
-        if not link.is_symlink() or link.readlink() != target:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder) as temporary:
-                (Path(temporary) / "link").symlink_to(target)
-                (Path(temporary) / "link").replace(link)
-        cache = str(folder / "zig-cache")
-        return {
-            "ZIG_GLOBAL_CACHE_DIR": cache,
-            "ZIG_LOCAL_CACHE_DIR": cache,
-            "ZIG_LIB_DIR": str(link),
-        }
+        """Variables for every compiler call."""
+        return zig_environment(self.zig, folder)
 
     def _host_cxx(self) -> list[str]:
         """A compiler for tools that run during the build, static where glibc is not the host's."""

@@ -24,6 +24,7 @@
 
 static const char PREFIX[] = "engine/" OPENCOTI_TARGET "/";
 static const char INDEX_NAME[] = "engine/" OPENCOTI_TARGET "/INDEX";
+static const char PROBE[] = "--opencoti-probe";
 enum { MAX_SMALL = 1 << 20 };
 
 static int probe(const char *own)
@@ -125,25 +126,36 @@ static void launch(char *self, os_file file, char **user, size_t count, struct f
     zip_close(&zip);
 }
 
-int main(int argc, char **argv)
+__attribute__((noinline)) static int begin(int argc, char **argv)
 {
     struct fail fail = {FAIL_CANNOT_RUN, "nothing to start"};
     os_arguments(&argc, &argv);
-    if (argc == 2 && !strcmp(argv[1], "--opencoti-probe"))
+    if (argc == 2 && !strcmp(argv[1], PROBE))
         return probe(argv[0]);
     if (argc < 2)
         return fail_print(&fail, "launcher");
-    const char *lacks = cpu_lacks();
     char *self = os_full_path(argv[1]);
     os_file file = self ? os_open(self) : OS_NONE;
     if (file == OS_NONE)
         fail_set(&fail, FAIL_CANNOT_RUN, "%s", os_why());
-    else if (lacks)
-        fail_set(&fail, FAIL_CANNOT_RUN, "this CPU lacks %s (x86-64-v2 is needed)", lacks);
     else
         launch(self, file, argv + 2, (size_t)argc - 2, &fail);
     if (file != OS_NONE)
         os_close(file);
     free(self);
     return fail_print(&fail, argv[1]);
+}
+
+/* Nothing before this check may use more than x86-64 has: the C library of Windows is made for the
+   engine's CPU (launcher_build.py), `memset` too. */
+int main(int argc, char **argv)
+{
+    const char *lacks = cpu_lacks();
+    if (lacks && !(argc == 2 && !strcmp(argv[1], PROBE))) {
+        char line[80];
+        snprintf(line, sizeof line, "opencoti: this CPU lacks %s (x86-64-v2 is needed)", lacks);
+        os_say(line);
+        return FAIL_CANNOT_RUN;
+    }
+    return begin(argc, argv);
 }

@@ -224,3 +224,16 @@ def test_the_script_chooses_the_arm_launcher(polyglot: Path, as_arm: dict[str, s
         assert "module=ggml-base" in done.stdout
     else:
         assert done.returncode == 126 and "cannot run programs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("cpu", "lacks"), [("phenom", "SSSE3"), ("core2duo", "SSE4.1"), ("Nehalem", None)]
+)
+def test_a_cpu_that_is_too_old_is_named(cpu: str, lacks: str | None) -> None:
+    """Of a program whose C library is older still; that of Windows is made for x86-64-v2."""
+    if not shutil.which("qemu-x86_64"):
+        pytest.skip("qemu-user is not installed")
+    run = ["qemu-x86_64", "-cpu", cpu, str(launcher(TARGET)), "/nonexistent"]
+    done = subprocess.run(run, capture_output=True, text=True)
+    assert done.returncode == 126
+    assert (f"this CPU lacks {lacks}" in done.stderr) == (lacks is not None)
