@@ -63,3 +63,5 @@ FACTS: Mapping[Target, TargetFacts] = {
     Target.AARCH64_MACOS: TargetFacts(("Darwin arm64",), "aarch64-macos.11.0", "apple_m1"),
     Target.X86_64_MACOS: TargetFacts(("Darwin x86_64",), "x86_64-macos.11.0", _X86_64_V2),
 }
+CUDA_TARGETS = (Target.X86_64_LINUX, Target.AARCH64_LINUX)
+"""Those that a CUDA library can be built for; a recipe may name more."""

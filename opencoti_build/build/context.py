@@ -16,14 +16,11 @@ from opencoti_build.recipe import (
     check_tag,
     load_recipe,
 )
-from opencoti_build.targets import Target
+from opencoti_build.targets import CUDA_TARGETS, Target
 from opencoti_build.ui import Ui
 
 if TYPE_CHECKING:
     from opencoti_build.sources.fetch import FetchContext
-
-# What build.cuda can build; a recipe may name more.
-CUDA_TARGETS = (Target.X86_64_LINUX, Target.AARCH64_LINUX)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from opencoti_build.build.memory import (
 )
 from opencoti_build.build.ninja import NinjaResult, run_logged, run_ninja
 from opencoti_build.build.steps import Step
+from opencoti_build.digest import sha256_file
 from opencoti_build.errors import BuildError
 from opencoti_build.paths import Cache, locked, write_atomic
 from opencoti_build.toolchains.nvcc import NvccToolchain
@@ -114,6 +115,7 @@ class CudaSpec:
                 "tree": self.tree,
                 "architectures": list(self.architectures),
                 "nvcc": self.nvcc.to_key(),
+                "support": sha256_file(self.nvcc.host.support),
                 "calls": LAYOUT,
                 "zig": self.zig.to_key(),
                 "flags": list(cuda_files.KEY),
@@ -234,7 +236,7 @@ class CudaBuilder:
             # Without -O zig adds checks, and the names of files that they print.
             str(wrappers.cc), "-O2", "-shared", "-s", "-g0", "-o", str(library),
             f"@{response}", str(old), str(note), str(self.spec.nvcc.runtime),
-            str(self.spec.nvcc.host.library), str(base),
+            str(self.spec.nvcc.host.library), str(self.spec.nvcc.host.support), str(base),
             "-lunwind", "-lm", "-ldl", "-lrt", "-lpthread", "-Wl,-rpath,$ORIGIN",
             "-Wl,--no-undefined", f"-Wl,--version-script={exports}",
         ]  # fmt: skip

@@ -33,7 +33,7 @@ class ObjectStore:
             return True  # without the 0.1 s that loading pygit2 takes
         if not (self.path / "HEAD").is_file():
             return False
-        import pygit2
+        from opencoti_build.sources.libgit import pygit2
 
         repository = self._open()
         if pygit2.Oid(hex=tree) not in repository:
@@ -86,12 +86,12 @@ class ObjectStore:
         self._name(f"refs/pins/{key}", tree)
 
     def _name(self, reference: str, tree: str) -> None:
-        import pygit2
+        from opencoti_build.sources.libgit import pygit2
 
         self._open().references.create(reference, pygit2.Oid(hex=tree), force=True)
 
     def _open(self) -> pygit2.Repository:
-        import pygit2
+        from opencoti_build.sources.libgit import pygit2
 
         # A cache may be a volume of another user (containers). The check protects from hooks and
         # commands in a foreign repository's configuration; libgit2 runs neither.
@@ -101,7 +101,7 @@ class ObjectStore:
     def _create(self) -> None:
         if (self.path / "HEAD").is_file():
             return
-        import pygit2
+        from opencoti_build.sources.libgit import pygit2
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{self.path.name}.", dir=self.path.parent))

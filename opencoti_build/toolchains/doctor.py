@@ -12,7 +12,7 @@ from pathlib import Path
 
 from opencoti_build.errors import BuildError, UsageError
 from opencoti_build.paths import find_cache, find_project
-from opencoti_build.targets import Target
+from opencoti_build.targets import CUDA_TARGETS, Target
 from opencoti_build.toolchains.nvcc import find_nvcc
 from opencoti_build.toolchains.tools import PACKAGES, tool
 
@@ -43,7 +43,7 @@ class Finding:
 def examine() -> list[Finding]:
     """All findings, in the order in which they matter."""
     findings = [_python(), _git(), *(_package(name) for name in PACKAGES), _zig_runs()]
-    findings += [_nvcc(target) for target in (Target.X86_64_LINUX, Target.AARCH64_LINUX)]
+    findings += [_nvcc(target) for target in CUDA_TARGETS]
     return [*findings, _place("project", lambda: find_project().root), _disk()]
 
 

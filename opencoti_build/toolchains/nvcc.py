@@ -6,6 +6,7 @@ library does not go with CUDA's headers. Only objects come from here; ``build.cu
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import re
@@ -41,11 +42,15 @@ _CXX_NAMES = ("g++", "g++-14", "g++-13", "g++-12", "g++-11")
 
 @dataclass(frozen=True)
 class HostCxx:
-    """The C++ compiler for host code, with its static C++ library and its objcopy."""
+    """The C++ compiler for host code, with its static C++ library and its objcopy.
+
+    ``support`` is the compiler's own library: on Arm, its code calls functions there for atomics.
+    """
 
     path: Path
     version: str
     library: Path
+    support: Path
     objcopy: Path
 
 
@@ -188,8 +193,17 @@ def _examine(root: Path, target: Target) -> NvccToolchain:
             context={"missing": ", ".join(missing)},
             hint=_HINT,
         )
-    identity = content_key({name: sha256_file(root / name) for name in _PROGRAMS})[:32]
+    stats = {name: (root / name).stat() for name in _PROGRAMS}
+    identity = content_key(
+        {name: _digest(root / name, at.st_size, at.st_mtime_ns) for name, at in stats.items()}
+    )[:32]
     return NvccToolchain(root, version, identity, _find_host(target), target)
+
+
+@functools.cache
+def _digest(program: Path, _size: int, _changed: int) -> str:
+    """Kept for a run: they are large, and asked for by each target and step."""
+    return sha256_file(program)
 
 
 def _run_version(nvcc: Path) -> str:
@@ -212,9 +226,12 @@ def _find_host(target: Target) -> HostCxx:
         if path := shutil.which(prefix + name):
             library = Path(_output(path, "-print-file-name=libstdc++.a"))
             objcopy = shutil.which(_output(path, "-print-prog-name=objcopy"))
-            if library.is_file() and objcopy:
+            support = Path(_output(path, "-print-libgcc-file-name"))
+            if library.is_file() and support.is_file() and objcopy:
                 version = _output(path, "-dumpfullversion")
-                return HostCxx(Path(path), version, library.resolve(), Path(objcopy))
+                return HostCxx(
+                    Path(path), version, library.resolve(), support.resolve(), Path(objcopy)
+                )
     raise BuildError(
         "host-compiler-missing",
         f"nvcc needs {prefix}g++ with its static C++ library and binutils for host code",

@@ -39,9 +39,10 @@ def install(root: Path) -> NvccToolchain:
         (root / "include" / name).parent.mkdir(exist_ok=True)
         (root / "include" / name).write_text("#define CUDART_VERSION 13000\n")
     (root / "EULA.txt").write_text("a licence\n")
-    host = HostCxx(Path("g++"), "12", root / "lib64" / "libstdc++.a", Path("objcopy"))
-    for archive in ("libcudart_static.a", "libstdc++.a"):
-        (root / "lib64" / archive).write_bytes(b"!<arch>\n")
+    library, support = root / "lib64" / "libstdc++.a", root / "lib64" / "libgcc.a"
+    for archive in (root / "lib64" / "libcudart_static.a", library, support):
+        archive.write_bytes(b"!<arch>\n")
+    host = HostCxx(Path("g++"), "12", library, support, Path("objcopy"))
     return NvccToolchain(root, "13.0.88", "5" * 32, host)
 
 

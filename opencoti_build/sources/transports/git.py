@@ -77,7 +77,7 @@ class _Reader:
     transport: GitTransport
 
     def files(self, url: str, commit: str, prefix: str, depth: int) -> Files:
-        import pygit2
+        from opencoti_build.sources.libgit import pygit2
 
         if depth > _DEEPEST:
             raise _bad_submodule(prefix, f"nested more than {_DEEPEST} deep")

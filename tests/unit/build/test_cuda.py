@@ -48,6 +48,8 @@ extern "C" int ggml_backend_score(void) {
     }
 }
 extern "C" int not_for_others(void) { return 1; }
+static int count;
+extern "C" int ggml_backend_count(void) { return __sync_val_compare_and_swap(&count, 0, 1); }
 """
 HOPPER = """
 __global__ void wide() {
@@ -82,7 +84,10 @@ def builder(folder: Path, nvcc: NvccToolchain, *architectures: str) -> CudaBuild
 
 def fake() -> NvccToolchain:
     return NvccToolchain(
-        Path("/cuda"), "13.0.88", "0" * 32, HostCxx(Path("g++"), "12", Path("l"), Path("objcopy"))
+        Path("/cuda"),
+        "13.0.88",
+        "0" * 32,
+        HostCxx(Path("g++"), "12", Path("l"), Path("s"), Path("objcopy")),
     )
 
 
