@@ -16,24 +16,29 @@ from opencoti_build.errors import CheckError
     "--manifest",
     "manifest_path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The release's MANIFEST.json (default: the one beside FILE, if it lists FILE).",
+    help="The release's MANIFEST.json (default: the one beside FILE, or two folders up for a GPU "
+    "library, if it lists FILE).",
 )
 @json_option
 @quiet_option
 def command(file: Path, manifest_path: Path | None, as_json: bool, quiet: bool) -> None:
     """Verify ``file`` and print a table; exit 1 when a check failed."""
+    from opencoti_build.verify.library import find_library
     from opencoti_build.verify.outer import NAME, find_artifact, load_outer
     from opencoti_build.verify.single import verify_file
 
     ui = make_ui(quiet)
-    beside = file.parent / NAME
     manifest = None
     if manifest_path is not None:
         manifest = load_outer(manifest_path)
-    elif beside.is_file():
+    elif (beside := file.parent / NAME).is_file():
         manifest = load_outer(beside)
-        if find_artifact(manifest, file.name) is None:
+        if not (find_artifact(manifest, file.name) or find_library(manifest, file.name)):
             ui.warn(f"{beside} does not list {file.name}; verified without it")
+            manifest = None
+    elif (above := file.absolute().parent.parent.parent / NAME).is_file():
+        manifest = load_outer(above)  # a library lies in dso/<version>/
+        if find_library(manifest, file.name) is None:
             manifest = None
     report = verify_file(file, manifest, ui)
     if as_json:

@@ -1,4 +1,4 @@
-"""Verifies one single file: form, digests, contents, programs, release."""
+"""Verifies one file of a release: form, digests, contents, programs, release."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opencoti_build.pack.host import mapped
 from opencoti_build.pack.zipend import Source
 from opencoti_build.pack.zipreader import ZipLayout
 from opencoti_build.ui import Ui, Unit
-from opencoti_build.verify import ape, contents, engine, gpu, hosts, outer, structure
+from opencoti_build.verify import ape, contents, engine, gpu, hosts, library, outer, structure
 from opencoti_build.verify.report import Finding, Report, failed, from_error, skipped
 from opencoti_build.verify.scan import Scan, scan
 
@@ -20,16 +20,22 @@ from opencoti_build.verify.scan import Scan, scan
 def verify_file(path: Path, manifest: Mapping[str, Any] | None, ui: Ui) -> Report:
     """Check the single file ``path`` without running it; ``manifest`` is the release's.
 
-    Every problem becomes a finding. Raises OSError when the file cannot be read.
+    A GPU library that is published beside the single files is checked as one. Every problem
+    becomes a finding. Raises OSError when the file cannot be read.
     """
     with path.open("rb", buffering=0) as stream:
         size = os.fstat(stream.fileno()).st_size
         findings: list[Finding] = []
+        alone = False
         with ui.task(f"read {path.name}", size, Unit.BYTES) as task:
             try:
                 with mapped(stream) as data:
                     layout, form = structure.check_zip(data)
-                    findings.append(form)
+                    alone = layout is None and library.is_library(data)
+                    if alone:
+                        findings += library.check_published(bytes(data), manifest, path.name)
+                    else:
+                        findings.append(form)
                     inner = hosts.read_variant(data, layout) if layout else hosts.NO_VARIANT
                     marks = hosts.marks(inner, manifest, path.name)
                     result = scan(stream, layout.entries if layout else (), task, marks)
@@ -45,6 +51,8 @@ def verify_file(path: Path, manifest: Mapping[str, Any] | None, ui: Ui) -> Repor
                 skipped("release", "no-release-manifest", "no MANIFEST.json: only the file's own "
                         "word for its digests")
             )  # fmt: skip
+        elif alone:
+            findings.append(library.check_released(manifest, path.name, result))
         else:
             findings += outer.check_outer(manifest, path.name, layout, result)
             findings += hosts.check_release_host(manifest, path.name, result)
