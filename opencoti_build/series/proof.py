@@ -43,6 +43,8 @@ class Proof:
             raise CheckError(
                 "rebase-unproved",
                 "files changed in a way that neither the bases nor a resolved patch explain",
+                hint="'opencoti-build series continue --abort' leaves the series as it was; "
+                "resolve the conflict again without changing these files",
                 context={"files": ", ".join(wild)},
             )
 
