@@ -16,6 +16,7 @@ from opencoti_build.paths import Cache
 from opencoti_build.targets import Target
 from opencoti_build.toolchains.nvcc import NvccToolchain
 from opencoti_build.toolchains.zig import zig_toolchain
+from opencoti_build.ui import Ui
 from opencoti_build.verify.fatbin import promised, read_containers
 from tests.lib import fake_cuda
 from tests.lib.cuda import code_for, container, entry
@@ -49,6 +50,7 @@ class Built:
         self.cache, self.nvcc = Cache(cache), nvcc
         self.tree = write_tree(cache)
         self.linked: list[Path] = []
+        self.ui = QUIET
         monkeypatch.setattr(CudaBuilder, "_link", lambda _, objects, *rest: self._link(objects))
 
     def _link(self, objects: list[Path]) -> None:
@@ -58,7 +60,7 @@ class Built:
         """Build; return what the compiler was called for."""
         zig = zig_toolchain(Target.X86_64_LINUX, "2.28")
         spec = CudaSpec("0" * 40, architectures, self.nvcc, zig, ABI, "0.10.3")
-        builder = CudaBuilder(spec, self.tree, self.cache, QUIET)
+        builder = CudaBuilder(spec, self.tree, self.cache, self.ui)
         builder.build(Path("base"), Path("out"), 4, lambda *_: None)
         return fake_cuda.calls(self.nvcc.root)
 
@@ -105,6 +107,19 @@ def test_a_further_architecture_compiles_its_own_code_only(built: Built) -> None
     assert built("90") == [] == built("89", "90")
     shutil.rmtree(built.cache.builds)
     assert built("89", "90") == [] == built("90")
+
+
+@needs_binutils
+def test_the_first_build_says_how_long_it_takes(
+    built: Built, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built.ui = Ui(bars=False)
+    built("90")
+    # Three files for the host and a card, one for a card and the host: 8 calls of 17 s, 4 at once.
+    assert "8 compiler calls, about 1 min with 4 jobs" in capsys.readouterr().err
+    built.edit("two.cu", "__global__ void more() {}\n")
+    built("90")
+    assert "compiler calls" not in capsys.readouterr().err
 
 
 @needs_binutils
