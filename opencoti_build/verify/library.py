@@ -9,9 +9,7 @@ from typing import Any
 from opencoti_build.pack.zipend import Source
 from opencoti_build.targets import Target
 from opencoti_build.verify.gpu import check_library
-from opencoti_build.verify.outer import NAME
-from opencoti_build.verify.report import Finding, failed, passed
-from opencoti_build.verify.scan import Scan
+from opencoti_build.verify.report import Finding
 
 _MAGIC = b"\x7fELF"
 
@@ -42,14 +40,3 @@ def check_published(
         if row is not None and target.value in targets
     }
     yield from check_library(body, [row] if row else [], engines)
-
-
-def check_released(manifest: Mapping[str, Any], name: str, scan: Scan) -> Finding:
-    """Whether the library is that of the release."""
-    row = find_library(manifest, name)
-    if row is None:
-        return failed("release", "release-not-listed", f"{NAME} does not list {name}")
-    if row["sha256"] != scan.sha256:
-        return failed("release", "release-sha256-mismatch", "the library is not the released one",
-                      expected=row["sha256"], actual=scan.sha256)  # fmt: skip
-    return passed("release", scan.sha256)

@@ -42,20 +42,23 @@ def check_outer(
 ) -> Iterator[Finding]:
     """Whether the file and its entries are those of the release."""
     row = find_artifact(manifest, name)
+    yield check_bytes(row, name, scan)
+    if row is not None and layout is not None and "entries" in row:
+        yield _entries(row["entries"], layout, scan)
+
+
+def check_bytes(row: Mapping[str, Any] | None, name: str, scan: Scan) -> Finding:
+    """Whether the file called ``name`` is the one that ``row`` of the release lists."""
     if row is None:
-        yield failed("release", "release-not-listed", f"{NAME} does not list {name}")
-        return
+        return failed("release", "release-not-listed", f"{NAME} does not list {name}")
     size = row.get("size", scan.size)
     if size != scan.size:
-        yield failed("release", "release-size-mismatch", "the file has another size than released",
-                     expected=size, actual=scan.size)  # fmt: skip
-    elif row["sha256"] != scan.sha256:
-        yield failed("release", "release-sha256-mismatch", "the file is not the released one",
-                     expected=row["sha256"], actual=scan.sha256)  # fmt: skip
-    else:
-        yield passed("release", row["sha256"])
-    if layout is not None and "entries" in row:
-        yield _entries(row["entries"], layout, scan)
+        return failed("release", "release-size-mismatch", "the file has another size than released",
+                      expected=size, actual=scan.size)  # fmt: skip
+    if row["sha256"] != scan.sha256:
+        return failed("release", "release-sha256-mismatch", "the file is not the released one",
+                      expected=row["sha256"], actual=scan.sha256)  # fmt: skip
+    return passed("release", scan.sha256)
 
 
 def _entries(rows: list[Mapping[str, Any]], layout: ZipLayout, scan: Scan) -> Finding:

@@ -52,7 +52,8 @@ def verify_file(path: Path, manifest: Mapping[str, Any] | None, ui: Ui) -> Repor
                         "word for its digests")
             )  # fmt: skip
         elif alone:
-            findings.append(library.check_released(manifest, path.name, result))
+            listed = library.find_library(manifest, path.name)
+            findings.append(outer.check_bytes(listed, path.name, result))
         else:
             findings += outer.check_outer(manifest, path.name, layout, result)
             findings += hosts.check_release_host(manifest, path.name, result)
