@@ -23,7 +23,7 @@ from opencoti_build.errors import CheckError
 @quiet_option
 def command(file: Path, manifest_path: Path | None, as_json: bool, quiet: bool) -> None:
     """Verify ``file`` and print a table; exit 1 when a check failed."""
-    from opencoti_build.verify.library import find_library
+    from opencoti_build.verify.library import find_library, release_folder
     from opencoti_build.verify.outer import NAME, find_artifact, load_outer
     from opencoti_build.verify.single import verify_file
 
@@ -31,14 +31,10 @@ def command(file: Path, manifest_path: Path | None, as_json: bool, quiet: bool) 
     manifest = None
     if manifest_path is not None:
         manifest = load_outer(manifest_path)
-    elif (beside := file.parent / NAME).is_file():
-        manifest = load_outer(beside)
+    elif (found := release_folder(file) / NAME).is_file():
+        manifest = load_outer(found)
         if not (find_artifact(manifest, file.name) or find_library(manifest, file.name)):
-            ui.warn(f"{beside} does not list {file.name}; verified without it")
-            manifest = None
-    elif (above := file.absolute().parent.parent.parent / NAME).is_file():
-        manifest = load_outer(above)  # a library lies in dso/<version>/
-        if find_library(manifest, file.name) is None:
+            ui.warn(f"{found} does not list {file.name}; verified without it")
             manifest = None
     report = verify_file(file, manifest, ui)
     if as_json:

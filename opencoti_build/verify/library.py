@@ -19,6 +19,12 @@ def is_library(data: Source) -> bool:
     return bytes(data[: len(_MAGIC)]) == _MAGIC
 
 
+def release_folder(file: Path) -> Path:
+    """Where the release of ``file`` has its manifest: a library lies in dso/<version>/ below it."""
+    folder = file.absolute().parent
+    return folder.parents[1] if folder.parent.name == "dso" else folder
+
+
 def find_library(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     """What ``manifest`` says about the published library called ``name`` (without its folder)."""
     for artifact in manifest.get("artifacts") or ():

@@ -82,6 +82,13 @@ def test_the_command_finds_the_manifest_of_the_release(
     good = CliRunner().invoke(command, [str(path), "--json"], catch_exceptions=False)
     checks = {row["check"]: row for row in json.loads(good.stdout)["findings"]}
     assert checks["release"]["ok"] and not checks["release"].get("skipped")
+    elsewhere = tmp_path / "a" / "b"
+    elsewhere.mkdir(parents=True)
+    shutil.copy(path, elsewhere)
+    (tmp_path / "MANIFEST.json").write_text("{}")  # of something else: nobody asks it
+    alone = CliRunner().invoke(command, [str(elsewhere / NAME)], catch_exceptions=False)
+    assert alone.exit_code == 0
+    (tmp_path / "MANIFEST.json").write_text(json.dumps(manifest))
     with path.open("ab") as stream:
         stream.write(b"\0")
     with pytest.raises(CheckError) as caught:
